@@ -1,0 +1,232 @@
+"""Run rows of a benchmark table: parallel, resumable, failures kept.
+
+A row is a function of a seed that returns plain numbers and a boolean
+``success`` judged by ground truth. Results go to ``benchmarks/results`` as JSON
+with machine, versions and commit; the printed table shows medians, 95th
+percentiles and maxima beside the targets.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import dataclasses
+import json
+import os
+import platform
+import signal
+import statistics
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One line of a table.
+
+    ``target`` maps a measured key to the figure asked for: for ``success`` the
+    least count of successes over all ``seeds``, for every other key the largest
+    median allowed (``max:key``: the largest maximum among successes).
+    """
+
+    name: str
+    run: Callable[[int], dict[str, Any]]
+    seeds: Sequence[int]
+    target: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    timeout: float = 600.0
+    quick: int = 3  # seeds used by the quick suite
+
+
+def machine() -> dict[str, Any]:
+    """Describe where and with what the figures were measured."""
+    import numpy
+    import scipy
+
+    commit = subprocess.run(
+        ["git", "describe", "--always", "--dirty"],
+        capture_output=True, text=True, cwd=Path(__file__).parent, check=False,
+    ).stdout.strip()  # fmt: skip
+    model = platform.processor() or platform.machine()
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                model = line.split(":", 1)[1].strip()
+                break
+    return {
+        "commit": commit,
+        "cores": os.cpu_count(),
+        "processor": model,
+        "python": platform.python_version(),
+        "numpy": numpy.__version__,
+        "scipy": scipy.__version__,
+    }
+
+
+class _Timeout(Exception):
+    pass
+
+
+@contextlib.contextmanager
+def _deadline(seconds: float) -> Iterator[None]:
+    def stop(*_: object) -> None:
+        raise _Timeout
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def run_one(row: Row, seed: int) -> dict[str, Any]:
+    """Run one seed of one row; a crash or a timeout is a failure that is kept."""
+    from threadpoolctl import threadpool_limits
+
+    start = time.perf_counter()
+    try:
+        with threadpool_limits(1), _deadline(row.timeout):
+            outcome = dict(row.run(seed))
+    except _Timeout:
+        outcome = {"success": False, "failure": f"timeout after {row.timeout:g} s"}
+    except Exception:
+        outcome = {"success": False, "failure": traceback.format_exc(limit=4)}
+    outcome["success"] = bool(outcome.get("success", False))
+    outcome["seed"] = int(seed)
+    outcome["wall"] = round(time.perf_counter() - start, 4)
+    return outcome
+
+
+def load(suite: str) -> dict[str, Any]:
+    """Read a suite's results; empty when there are none."""
+    path = RESULTS / f"{suite}.json"
+    if not path.exists():
+        return {"suite": suite, "rows": {}}
+    data: dict[str, Any] = json.loads(path.read_text())
+    return data
+
+
+def save(suite: str, data: dict[str, Any]) -> None:
+    """Write a suite's results, old or new but never half."""
+    RESULTS.mkdir(exist_ok=True)
+    temporary = RESULTS / f".{suite}.json"
+    temporary.write_text(json.dumps(data, indent=1, default=float) + "\n")
+    temporary.replace(RESULTS / f"{suite}.json")
+
+
+def run_suite(
+    suite: str,
+    rows: Sequence[Row],
+    *,
+    seeds: int | None = None,
+    jobs: int = 1,
+    fresh: bool = False,
+) -> dict[str, Any]:
+    """Run what is missing of the given rows and save after every outcome."""
+    data = load(suite)
+    data["machine"] = machine()
+    todo: list[tuple[Row, int]] = []
+    for row in rows:
+        entry = data["rows"].setdefault(row.name, {"runs": []})
+        if fresh:
+            entry["runs"] = []
+        entry["target"] = dict(row.target)
+        entry["seeds"] = len(row.seeds)
+        done = {run["seed"] for run in entry["runs"]}
+        todo += [(row, s) for s in row.seeds[:seeds] if s not in done]
+    save(suite, data)
+    if todo:
+        with ProcessPoolExecutor(max_workers=jobs) as pool:
+            futures = {pool.submit(run_one, row, seed): (row, seed) for row, seed in todo}
+            for count, future in enumerate(as_completed(futures), start=1):
+                row, seed = futures[future]
+                outcome = future.result()
+                runs = data["rows"][row.name]["runs"]
+                runs.append(outcome)
+                runs.sort(key=lambda run: run["seed"])
+                save(suite, data)
+                mark = "ok  " if outcome["success"] else "FAIL"
+                print(
+                    f"[{count}/{len(todo)}] {mark} {row.name} seed {seed} "
+                    f"({outcome['wall']:.1f} s)",
+                    file=sys.stderr,
+                )
+    return data
+
+
+def _numbers(runs: Sequence[Mapping[str, Any]], key: str) -> list[float]:
+    return [
+        float(run[key])
+        for run in runs
+        if isinstance(run.get(key), (int, float)) and not isinstance(run[key], bool)
+    ]
+
+
+def summary(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Condense one row's runs: successes, and median, p95 and max of each key."""
+    runs = entry["runs"]
+    keys = [
+        k for k in dict.fromkeys(k for run in runs for k in run) if k not in ("seed", "success")
+    ]
+    facts: dict[str, Any] = {"successes": sum(r["success"] for r in runs), "runs": len(runs)}
+    for key in keys:
+        values = sorted(_numbers(runs, key))
+        if values:
+            facts[key] = {
+                "median": statistics.median(values),
+                "p95": values[min(len(values) - 1, int(0.95 * len(values)))],
+                "max": values[-1],
+            }
+    return facts
+
+
+def print_table(data: Mapping[str, Any], names: Sequence[str] | None = None) -> None:
+    """Print the summary of each row with the figures asked for."""
+    for name, entry in data["rows"].items():
+        if names is not None and name not in names:
+            continue
+        facts = summary(entry)
+        print(f"\n{name}: {facts['successes']}/{facts['runs']} succeeded", end="")
+        print(f" (asked: {entry['target']})" if entry.get("target") else "")
+        for key, value in facts.items():
+            if isinstance(value, dict):
+                print(
+                    f"    {key:<16} median {value['median']:<12.4g} "
+                    f"p95 {value['p95']:<12.4g} max {value['max']:.4g}"
+                )
+        failed = [run["seed"] for run in entry["runs"] if not run["success"]]
+        if failed:
+            print(f"    failed seeds     {failed[:20]}")
+
+
+def main(suite: str, rows: Sequence[Row]) -> None:
+    """Command line of one benchmark file."""
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{suite}")
+    parser.add_argument("--rows", default="", help="only rows whose name contains this")
+    parser.add_argument("--seeds", type=int, help="at most this many seeds a row")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--fresh", action="store_true", help="forget earlier outcomes")
+    parser.add_argument("--quick", action="store_true", help="a few seeds of each row")
+    parser.add_argument("--show", action="store_true", help="print the table, run nothing")
+    options = parser.parse_args()
+    chosen = [row for row in rows if options.rows in row.name]
+    if not chosen:
+        parser.error(f"no row contains {options.rows!r}; rows: {[row.name for row in rows]}")
+    if options.quick:
+        chosen = [dataclasses.replace(row, seeds=row.seeds[: row.quick]) for row in chosen]
+    if options.show:
+        data = load(suite)
+    else:
+        data = run_suite(
+            suite, chosen, seeds=options.seeds, jobs=options.jobs, fresh=options.fresh
+        )
+    print_table(data, [row.name for row in chosen])

@@ -1,0 +1,1 @@
+"""Algorithms: one paper, one module; each reads like its algorithm box."""

@@ -1,0 +1,75 @@
+"""Every error that unrelu raises on purpose.
+
+One root, :class:`UnreluError`; each child also inherits the builtin that a
+caller would expect, so ``except ValueError`` keeps working. An error that
+interrupts a run carries what had been answered before it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = [
+    "BudgetExhausted",
+    "InvalidAnswer",
+    "InvalidInput",
+    "LedgerError",
+    "LedgerFull",
+    "MissingExtra",
+    "OracleError",
+    "UnreluError",
+]
+
+
+class UnreluError(Exception):
+    """Root of all errors raised on purpose by this package."""
+
+
+class InvalidInput(UnreluError, ValueError):
+    """An argument has the wrong shape, type or range."""
+
+
+class OracleError(UnreluError, RuntimeError):
+    """The target could not be asked, or failed while answering.
+
+    Attributes
+    ----------
+    answers
+        The rows of the same call that had been answered before the failure,
+        shape ``(k, m)``, or None if there were none.
+    """
+
+    def __init__(self, message: str, *, answers: NDArray[Any] | None = None) -> None:
+        super().__init__(message)
+        self.answers = answers
+
+
+class InvalidAnswer(OracleError, ValueError):
+    """The target answered nonsense: a wrong shape, a NaN, an infinity."""
+
+
+class BudgetExhausted(OracleError):
+    """The next batch would exceed the query budget; it was not sent."""
+
+
+class LedgerError(UnreluError, OSError):
+    """The ledger file is corrupt, foreign, read-only, or out of space."""
+
+
+class LedgerFull(LedgerError):
+    """The ledger reached the size limit that its owner set."""
+
+
+class MissingExtra(UnreluError, ImportError):
+    """An optional dependency is not installed; the message names the command."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(
+            f"{purpose} needs the package '{package}'. "
+            f"Install it with: pip install 'unrelu[{extra}]'"
+        )
+        self.package = package
+        self.extra = extra

@@ -1,0 +1,470 @@
+"""Every answered query, durable before an algorithm sees it.
+
+One SQLite file in WAL mode with ``synchronous=FULL``. An answer is filed under
+the oracle's identity and a 160-bit digest of the exact float64 bytes of the
+point and its repeat index. A batch is charged in one transaction before it is
+sent and recorded in another before anyone sees it, so a killed process loses
+at most the batches in flight, and never undercounts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import os
+import re
+import sqlite3
+import struct
+import threading
+import time
+import uuid
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from unrelu._types import FloatArray
+from unrelu.errors import InvalidInput, LedgerError, LedgerFull
+
+__all__ = ["Ledger", "LedgerBinding", "LedgerEntry", "redact"]
+
+APPLICATION_ID = 0x756E7265  # "unre"
+SCHEMA_VERSION = 1
+DIGEST_BYTES = 20
+DEFAULT_MAX_BYTES = 8 << 30
+_PAGE_BYTES = 8192
+_LOOKUP_CHUNK = 900  # below SQLite's smallest limit on bound variables (999)
+_BUSY_SECONDS = 60.0
+_SCHEMA = """
+CREATE TABLE oracles (
+    id INTEGER PRIMARY KEY, identity TEXT NOT NULL UNIQUE,
+    input_dim INTEGER NOT NULL, output_dim INTEGER, created REAL NOT NULL
+);
+CREATE TABLE answers (
+    oracle INTEGER NOT NULL, key BLOB NOT NULL, answer BLOB NOT NULL, crc INTEGER NOT NULL,
+    PRIMARY KEY (oracle, key)
+) WITHOUT ROWID;
+CREATE TABLE points (
+    oracle INTEGER NOT NULL, key BLOB NOT NULL, repeat INTEGER NOT NULL, point BLOB NOT NULL,
+    PRIMARY KEY (oracle, key)
+) WITHOUT ROWID;
+CREATE TABLE spend (
+    oracle INTEGER NOT NULL, stage TEXT NOT NULL, rows INTEGER NOT NULL, trips INTEGER NOT NULL,
+    PRIMARY KEY (oracle, stage)
+) WITHOUT ROWID;
+"""
+
+
+def redact(identity: str) -> str:
+    """Remove credentials and query strings from any URL inside ``identity``."""
+    without_user = re.sub(r"(\w+://)[^/@\s]*@", r"\1", identity)
+    return re.sub(r"(\w+://[^\s?#|]*)[?#][^\s|]*", r"\1", without_user)
+
+
+@dataclasses.dataclass(frozen=True)
+class LedgerEntry:
+    """What the ledger holds for one oracle."""
+
+    identity: str
+    input_dim: int
+    output_dim: int | None
+    answers: int
+    points: int
+    queries: int
+    by_stage: dict[str, int]
+    round_trips: int
+    created: float
+
+
+class Ledger:
+    """A durable record of answered queries.
+
+    Parameters
+    ----------
+    path
+        The file; created when missing.
+    store_points
+        Also keep the points themselves (8 d bytes a row). Not needed to resume
+        a run with the same seed: its points come again, and their digests are
+        the keys. Ask for it to export a data set.
+    max_bytes
+        The file never grows beyond this; the batch that would is refused with
+        :class:`LedgerFull`, and everything before it is kept.
+    read_only
+        Look, don't write.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        store_points: bool = False,
+        max_bytes: int = DEFAULT_MAX_BYTES,
+        read_only: bool = False,
+    ) -> None:
+        self.path = Path(path)
+        self.store_points = store_points
+        self.max_bytes = int(max_bytes)
+        self.read_only = read_only
+        self._lock = threading.RLock()
+        if self.max_bytes < 16 * _PAGE_BYTES:
+            raise InvalidInput(f"max_bytes must be at least {16 * _PAGE_BYTES}, got {max_bytes}")
+        _check_file(self.path, must_exist=read_only)
+        if not read_only and (not self.path.exists() or self.path.stat().st_size == 0):
+            _create(self.path)
+        self._db = self._open()
+
+    def _open(self) -> sqlite3.Connection:
+        with _translated(self.path):
+            mode = "ro" if self.read_only else "rw"
+            uri = f"{self.path.absolute().as_uri()}?mode={mode}"
+            db = sqlite3.connect(
+                uri, uri=True, isolation_level=None, timeout=_BUSY_SECONDS, check_same_thread=False
+            )
+            try:
+                version = db.execute("PRAGMA user_version").fetchone()[0]
+                if version != SCHEMA_VERSION:
+                    raise LedgerError(
+                        f"{self.path} was written by another version of unrelu (format {version}, "
+                        f"this one reads {SCHEMA_VERSION}); use that version, or a new file"
+                    )
+                if not self.read_only:
+                    db.execute("PRAGMA journal_mode=WAL")
+                    db.execute("PRAGMA synchronous=FULL")
+                    db.execute(f"PRAGMA max_page_count={self.max_bytes // _PAGE_BYTES}")
+                    db.execute("BEGIN IMMEDIATE")  # a read-only file fails here, not mid-run
+                    db.execute("ROLLBACK")
+                db.execute("SELECT count(*) FROM oracles").fetchone()
+            except BaseException:
+                db.close()
+                raise
+        return db
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._lock, _translated(self.path):
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+    def bind(self, identity: str, input_dim: int) -> LedgerBinding:
+        """Open the section of one oracle; credentials are cut from its name."""
+        name = redact(identity)
+        with self._transaction() as db:
+            db.execute(
+                "INSERT OR IGNORE INTO oracles (identity, input_dim, created) VALUES (?, ?, ?)",
+                (name, input_dim, time.time()),
+            )
+            number, known = db.execute(
+                "SELECT id, input_dim FROM oracles WHERE identity = ?", (name,)
+            ).fetchone()
+        if known != input_dim:
+            raise LedgerError(
+                f"{self.path} knows the oracle {name!r} with {known} inputs, not {input_dim}; "
+                "give the new target another name, or use a new ledger"
+            )
+        return LedgerBinding(self, number)
+
+    # ------------------------------------------------------------------ look
+
+    def entries(self) -> list[LedgerEntry]:
+        """Return what is held, one entry per oracle."""
+        with self._lock, _translated(self.path):
+            found = []
+            for number, identity, d, m, created in self._db.execute(
+                "SELECT id, identity, input_dim, output_dim, created FROM oracles ORDER BY id"
+            ).fetchall():
+                count = "SELECT count(*) FROM {} WHERE oracle = ?"
+                answers = self._db.execute(count.format("answers"), (number,)).fetchone()[0]
+                points = self._db.execute(count.format("points"), (number,)).fetchone()[0]
+                by_stage, trips = self._spent(number)
+                found.append(
+                    LedgerEntry(
+                        identity, d, m, answers, points, sum(by_stage.values()), by_stage, trips,
+                        created,
+                    )
+                )  # fmt: skip
+        return found
+
+    def _spent(self, number: int) -> tuple[dict[str, int], int]:
+        rows = self._db.execute(
+            "SELECT stage, rows, trips FROM spend WHERE oracle = ? ORDER BY stage", (number,)
+        ).fetchall()
+        return {stage: count for stage, count, _ in rows}, sum(trips for _, _, trips in rows)
+
+    def size(self) -> int:
+        """Bytes on disk, the write-ahead log included."""
+        files = (self.path, self.path.with_name(self.path.name + "-wal"))
+        return sum(file.stat().st_size for file in files if file.exists())
+
+    def verify(self) -> list[str]:
+        """Check structure and checksums; return a list of problems, empty if none."""
+        with self._lock, _translated(self.path):
+            result = [row[0] for row in self._db.execute("PRAGMA integrity_check(10)")]
+            problems = [] if result == ["ok"] else [f"structure: {line}" for line in result]
+            bad = 0
+            for key, answer, crc in self._db.execute("SELECT key, answer, crc FROM answers"):
+                bad += zlib.crc32(answer, zlib.crc32(key)) != crc
+            if bad:
+                problems.append(f"{bad} answers do not match their checksum")
+        return problems
+
+    def export(self, identity: str | None = None) -> Iterator[tuple[str, FloatArray, FloatArray]]:
+        """Yield ``(identity, x, y)`` of each oracle's stored points and answers."""
+        for entry in self.entries():
+            if identity is not None and entry.identity != redact(identity):
+                continue
+            with self._lock, _translated(self.path):
+                rows = self._db.execute(
+                    "SELECT p.point, a.answer FROM points p JOIN answers a "
+                    "ON a.oracle = p.oracle AND a.key = p.key JOIN oracles o ON o.id = p.oracle "
+                    "WHERE o.identity = ?",
+                    (entry.identity,),
+                ).fetchall()
+            if rows:
+                x = np.frombuffer(b"".join(r[0] for r in rows), dtype="<f8")
+                y = np.frombuffer(b"".join(r[1] for r in rows), dtype="<f8")
+                yield entry.identity, x.reshape(len(rows), -1), y.reshape(len(rows), -1)
+
+    def prune(self, identity: str | None = None, *, points_only: bool = False) -> int:
+        """Delete an oracle's answers (None: all), or only the stored points.
+
+        The counts of what was spent stay, unless the whole oracle goes.
+        Returns the bytes that were freed.
+        """
+        before = self.size()
+        with self._transaction() as db:
+            chosen = [
+                number
+                for number, name in db.execute("SELECT id, identity FROM oracles").fetchall()
+                if identity is None or name == redact(identity)
+            ]
+            if identity is not None and not chosen:
+                raise InvalidInput(f"{self.path} holds nothing of the oracle {identity!r}")
+            tables = ("points",) if points_only else ("points", "answers", "spend")
+            for number in chosen:
+                for table in tables:
+                    db.execute(f"DELETE FROM {table} WHERE oracle = ?", (number,))
+                if not points_only:
+                    db.execute("DELETE FROM oracles WHERE id = ?", (number,))
+        with self._lock, _translated(self.path):
+            self._db.execute("VACUUM")
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return max(0, before - self.size())
+
+    def close(self) -> None:
+        """Close the file; a closed ledger answers nothing."""
+        with self._lock:
+            self._db.close()
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Ledger({str(self.path)!r})"
+
+
+class LedgerBinding:
+    """The section of a ledger that belongs to one oracle."""
+
+    def __init__(self, ledger: Ledger, number: int) -> None:
+        self.ledger = ledger
+        self._number = number
+
+    @property
+    def output_dim(self) -> int | None:
+        """The output width recorded earlier, or None."""
+        with self.ledger._lock, _translated(self.ledger.path):
+            row = self.ledger._db.execute(
+                "SELECT output_dim FROM oracles WHERE id = ?", (self._number,)
+            ).fetchone()
+        return None if row is None or row[0] is None else int(row[0])
+
+    def charge(self, stage: str, rows: int, budget: int | None) -> bool:
+        """Count rows about to leave; False, and no count, if over budget."""
+        with self.ledger._transaction() as db:
+            if budget is not None:
+                spent = db.execute(
+                    "SELECT coalesce(sum(rows), 0) FROM spend WHERE oracle = ?", (self._number,)
+                ).fetchone()[0]
+                if spent + rows > budget:
+                    return False
+            db.execute(
+                "INSERT INTO spend VALUES (?, ?, ?, 1) ON CONFLICT (oracle, stage) "
+                "DO UPDATE SET rows = rows + excluded.rows, trips = trips + 1",
+                (self._number, stage, rows),
+            )
+        return True
+
+    def spent(self) -> tuple[dict[str, int], int]:
+        """Return rows by stage, and round trips, over all runs."""
+        with self.ledger._lock, _translated(self.ledger.path):
+            return self.ledger._spent(self._number)
+
+    @staticmethod
+    def keys(points: FloatArray, repeat: int) -> list[bytes]:
+        """Return the digest of each row's bytes and the repeat index."""
+        suffix = struct.pack("<q", repeat)
+        data = np.ascontiguousarray(points, dtype="<f8").data.cast("B")
+        width = 8 * points.shape[1]
+        found = []
+        for start in range(0, len(data), width):
+            digest = hashlib.blake2b(data[start : start + width], digest_size=DIGEST_BYTES)
+            digest.update(suffix)
+            found.append(digest.digest())
+        return found
+
+    def lookup(self, keys: list[bytes]) -> dict[bytes, bytes]:
+        """Return the stored answers among ``keys``."""
+        found: dict[bytes, bytes] = {}
+        with self.ledger._lock, _translated(self.ledger.path):
+            for start in range(0, len(keys), _LOOKUP_CHUNK):
+                chunk = keys[start : start + _LOOKUP_CHUNK]
+                marks = ",".join("?" * len(chunk))
+                found.update(
+                    self.ledger._db.execute(
+                        f"SELECT key, answer FROM answers WHERE oracle = ? AND key IN ({marks})",
+                        (self._number, *chunk),
+                    )
+                )
+        return found
+
+    def record(
+        self, keys: list[bytes], points: FloatArray, answers: FloatArray, repeat: int
+    ) -> FloatArray:
+        """Store a batch durably; return what the ledger holds for it.
+
+        Where another process was faster its answer stands, so that both go on
+        with the same bits.
+        """
+        width = 8 * answers.shape[1]
+        blob = np.ascontiguousarray(answers, dtype="<f8").tobytes()
+        rows = []
+        for i, key in enumerate(keys):
+            answer = blob[i * width : (i + 1) * width]
+            rows.append((self._number, key, answer, zlib.crc32(answer, zlib.crc32(key))))
+        with self.ledger._transaction() as db:
+            stored = db.executemany("INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?)", rows)
+            fresh = stored.rowcount
+            if self.ledger.store_points:
+                raw = np.ascontiguousarray(points, dtype="<f8").tobytes()
+                size = 8 * points.shape[1]
+                db.executemany(
+                    "INSERT OR IGNORE INTO points VALUES (?, ?, ?, ?)",
+                    (
+                        (self._number, key, repeat, raw[i * size : (i + 1) * size])
+                        for i, key in enumerate(keys)
+                    ),
+                )
+            db.execute(
+                "UPDATE oracles SET output_dim = ? WHERE id = ? AND output_dim IS NULL",
+                (answers.shape[1], self._number),
+            )
+        if fresh == len(keys):
+            return answers
+        held = self.lookup(keys)
+        return decode([held[key] for key in keys], answers.shape[1], self.ledger.path)
+
+
+def decode(blobs: list[bytes], output_dim: int, path: Path) -> FloatArray:
+    """Turn stored answers back into ``(n, m)``."""
+    values = np.frombuffer(b"".join(blobs), dtype="<f8")
+    if values.size != len(blobs) * output_dim:
+        raise LedgerError(
+            f"{path} holds answers of another width than {output_dim}; "
+            "run `unrelu ledger verify`, or use a new ledger"
+        )
+    return values.reshape(len(blobs), output_dim).astype(np.float64)
+
+
+def _check_file(path: Path, *, must_exist: bool) -> None:
+    """Refuse what is not ours by its first bytes, without touching it."""
+    if path.is_dir():
+        raise LedgerError(f"{path} is a folder; a ledger is a file")
+    if not path.exists():
+        if must_exist:
+            raise LedgerError(f"there is no ledger {path}")
+        if not path.absolute().parent.is_dir():
+            raise LedgerError(f"the folder of the ledger {path} does not exist")
+        return
+    try:
+        with path.open("rb") as stream:
+            header = stream.read(100)
+    except OSError as error:
+        raise LedgerError(f"cannot read {path}: {error.strerror}") from error
+    if len(header) == 0:
+        return
+    if len(header) < 100 or not header.startswith(b"SQLite format 3\0"):
+        raise LedgerError(
+            f"{path} is not an unrelu ledger, or its beginning is damaged; it was left as it is"
+        )
+    if struct.unpack(">I", header[68:72])[0] != APPLICATION_ID:
+        raise LedgerError(
+            f"{path} is a database of another program, not an unrelu ledger; it was left as it is"
+        )
+
+
+def _create(path: Path) -> None:
+    """Build a complete empty ledger beside ``path`` and move it there in one step."""
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        with _translated(path):
+            db = sqlite3.connect(temporary, isolation_level=None)
+            try:
+                db.execute(f"PRAGMA page_size={_PAGE_BYTES}")
+                db.execute(f"PRAGMA application_id={APPLICATION_ID}")
+                db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+                db.executescript(f"BEGIN; {_SCHEMA} COMMIT;")
+                db.execute("PRAGMA journal_mode=WAL")
+            finally:
+                db.close()
+        if path.exists() and path.stat().st_size == 0:
+            os.replace(temporary, path)
+        else:
+            with contextlib.suppress(FileExistsError):  # another process was faster
+                os.link(temporary, path)
+    except OSError as error:
+        if isinstance(error, LedgerError):
+            raise
+        raise LedgerError(f"cannot create the ledger {path}: {error.strerror}") from error
+    finally:
+        for leftover in ("", "-wal", "-shm", "-journal"):
+            temporary.with_name(temporary.name + leftover).unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _translated(path: Path) -> Iterator[None]:
+    """Turn SQLite's errors into ours, with what to do."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        text = str(error)
+        if "full" in text:
+            raise LedgerFull(
+                f"the ledger {path} is full (its size limit or the disk); what it held before is "
+                "safe. Run `unrelu ledger prune`, free space, or raise the limit"
+            ) from error
+        if "readonly" in text or "unable to open" in text:
+            raise LedgerError(
+                f"the ledger {path} cannot be written ({text}); check its permissions"
+            ) from error
+        if "locked" in text or "busy" in text:
+            raise LedgerError(
+                f"the ledger {path} was locked by another process for {_BUSY_SECONDS:.0f} s"
+            ) from error
+        if "closed" in text:
+            raise LedgerError(f"the ledger {path} has been closed") from error
+        raise LedgerError(
+            f"the ledger {path} is damaged ({text}); run `unrelu ledger verify`, restore a copy, "
+            "or start a new file"
+        ) from error

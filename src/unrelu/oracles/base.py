@@ -1,0 +1,262 @@
+"""The boundary to a black box: one small class, and the meter that counts.
+
+An oracle answers batches: ``oracle(x)`` takes ``(n, d)`` and returns ``(n, m)``
+in float64. Adapters (one file per kind of target) implement ``_ask``; wrappers
+hold an ``inner`` oracle and pass on what they do not change. Rows are counted
+where they leave for the target, in the adapter, by the :class:`Meter` that the
+whole stack shares.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+
+from unrelu._types import ArrayLike, FloatArray
+from unrelu.errors import BudgetExhausted, InvalidAnswer, InvalidInput, OracleError, UnreluError
+from unrelu.result import QueryStats
+
+__all__ = ["Adapter", "Meter", "Oracle", "SpendStore", "Wrapper", "all_finite", "check_points"]
+
+DEFAULT_STAGE = "other"
+
+
+class SpendStore(Protocol):
+    """Where a meter keeps its counts durably (the ledger)."""
+
+    def charge(self, stage: str, rows: int, budget: int | None) -> bool:
+        """Record that ``rows`` leave; False, and no record, if over budget."""
+        ...
+
+    def spent(self) -> tuple[dict[str, int], int]:
+        """Return rows by stage, and round trips, over all runs."""
+        ...
+
+
+class Meter:
+    """Counts rows by stage and refuses what exceeds the budget.
+
+    One meter serves one stack of wrappers. A batch is charged before it is
+    sent, so that a crash never undercounts.
+    """
+
+    def __init__(self, budget: int | None = None, store: SpendStore | None = None) -> None:
+        if budget is not None and budget < 0:
+            raise InvalidInput(f"budget must be zero or more queries, got {budget}")
+        self.budget = budget
+        self._store = store
+        self._by_stage: dict[str, int] = {}
+        self._round_trips = 0
+        self._stage = DEFAULT_STAGE
+        self._lock = threading.Lock()
+
+    def attach(self, store: SpendStore) -> None:
+        """Keep counts in ``store`` from now on; what was counted moves there."""
+        with self._lock:
+            for stage, rows in self._by_stage.items():
+                store.charge(stage, rows, None)
+            self._by_stage, self._round_trips = {}, 0
+            self._store = store
+
+    @property
+    def stage_name(self) -> str:
+        """The stage that is charged now."""
+        return self._stage
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Charge what is asked inside to ``name``; nests, innermost wins."""
+        outer, self._stage = self._stage, name
+        try:
+            yield
+        finally:
+            self._stage = outer
+
+    def charge(self, rows: int) -> None:
+        """Count ``rows`` about to be sent, or raise :class:`BudgetExhausted`."""
+        with self._lock:
+            if self._store is not None:
+                granted = self._store.charge(self._stage, rows, self.budget)
+            else:
+                spent = sum(self._by_stage.values())
+                granted = self.budget is None or spent + rows <= self.budget
+                if granted:
+                    self._by_stage[self._stage] = self._by_stage.get(self._stage, 0) + rows
+                    self._round_trips += 1
+        if not granted:
+            raise BudgetExhausted(
+                f"the next batch of {rows:,} queries would exceed the budget of "
+                f"{self.budget:,} ({self.stats().total:,} spent); raise the budget to go on"
+            )
+
+    def stats(self) -> QueryStats:
+        """Return the counts so far."""
+        if self._store is not None:
+            by_stage, round_trips = self._store.spent()
+        else:
+            by_stage, round_trips = dict(self._by_stage), self._round_trips
+        return QueryStats(sum(by_stage.values()), by_stage, round_trips)
+
+
+def all_finite(array: FloatArray) -> bool:
+    """Whether no entry is NaN or infinite.
+
+    A sum is several times faster than ``isfinite``: it is finite only if every
+    entry is, and where it overflows on finite entries the exact test decides.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = float(np.add.reduce(array, axis=None)) if array.size else 0.0
+    return bool(np.isfinite(total)) or bool(np.isfinite(array).all())
+
+
+def check_points(x: ArrayLike, input_dim: int) -> FloatArray:
+    """Return ``x`` as a C-contiguous float64 ``(n, d)`` array, or raise."""
+    try:
+        points = np.ascontiguousarray(x, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"x is not an array of numbers: {error}") from error
+    if points.ndim != 2 or points.shape[1] != input_dim:
+        raise InvalidInput(f"x must have shape (n, {input_dim}), got {points.shape}")
+    if not all_finite(points):
+        raise InvalidInput("x contains NaN or infinite entries; nothing was sent")
+    return points
+
+
+class Oracle(abc.ABC):
+    """A black box that answers batches of points.
+
+    Attributes
+    ----------
+    input_dim, output_dim
+        d and m.
+    identity
+        A stable name for the target; the ledger files answers under it.
+    meter
+        Shared by the whole stack.
+    """
+
+    input_dim: int
+    output_dim: int
+    identity: str
+    meter: Meter
+
+    def __call__(self, x: ArrayLike, *, repeat: int = 0) -> FloatArray:
+        """Answer ``x`` of shape ``(n, d)`` with ``(n, m)``.
+
+        ``repeat`` tells apart deliberate repetitions of the same point: each
+        value is a new query of its own, and a resumed run replays it.
+        """
+        if repeat < 0:
+            raise InvalidInput(f"repeat must be zero or more, got {repeat}")
+        points = check_points(x, self.input_dim)
+        if len(points) == 0:
+            return np.empty((0, self.output_dim))
+        return self._answer(points, repeat)
+
+    @abc.abstractmethod
+    def _answer(self, points: FloatArray, repeat: int) -> FloatArray:
+        """Answer validated points."""
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Charge the queries asked inside to a named stage."""
+        with self.meter.stage(name):
+            yield
+
+    @property
+    def queries(self) -> QueryStats:
+        """Rows sent to the target so far, by stage."""
+        return self.meter.stats()
+
+
+class Adapter(Oracle):
+    """An oracle that talks to a target: subclasses implement ``_ask``."""
+
+    def __init__(self, *, input_dim: int, identity: str, meter: Meter | None = None) -> None:
+        if input_dim < 1:
+            raise InvalidInput(f"input_dim must be at least 1, got {input_dim}")
+        self.input_dim = int(input_dim)
+        self.identity = identity
+        self.meter = Meter() if meter is None else meter
+        self._batches = 0
+
+    @abc.abstractmethod
+    def _ask(self, points: FloatArray) -> ArrayLike:
+        """Send points to the target; return ``(n, m)`` or ``(n,)``."""
+
+    def _answer(self, points: FloatArray, repeat: int) -> FloatArray:
+        del repeat
+        self.meter.charge(len(points))
+        self._batches += 1
+        name = f"batch {self._batches} ({len(points)} rows)"
+        try:
+            raw = self._ask(points)
+        except UnreluError:
+            raise
+        except Exception as error:
+            raise OracleError(
+                f"the target failed on {name}: {type(error).__name__}: {error}"
+            ) from error
+        return self._check_answers(raw, len(points), name)
+
+    def _check_answers(self, raw: ArrayLike, rows: int, name: str) -> FloatArray:
+        try:
+            answers = np.asarray(raw, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise InvalidAnswer(
+                f"the target's answer to {name} is not an array of numbers: {error}"
+            ) from error
+        if answers.ndim == 1 and len(answers) == rows:
+            answers = answers[:, None]
+        width = getattr(self, "output_dim", None)
+        if answers.ndim != 2 or len(answers) != rows or (width and answers.shape[1] != width):
+            expected = f"({rows}, {width})" if width else f"({rows}, m) or ({rows},)"
+            raise InvalidAnswer(
+                f"the target's answer to {name} has shape {answers.shape}, expected {expected}"
+            )
+        if answers.shape[1] == 0:
+            raise InvalidAnswer(f"the target's answer to {name} has no output at all")
+        if not all_finite(answers):
+            row = int(np.flatnonzero(~np.isfinite(answers).all(axis=1))[0])
+            raise InvalidAnswer(
+                f"the target answered {answers[row].tolist()!r} to row {row} of {name}: "
+                "NaN and infinity are not answers",
+                answers=answers[:row].copy(),
+            )
+        return np.ascontiguousarray(answers)
+
+    def _discover_output_dim(self) -> None:
+        """Ask once, at the origin, to learn how many outputs there are."""
+        with self.stage("connect"):
+            self.origin_answer = self._answer(np.zeros((1, self.input_dim)), 0)
+        self.output_dim = self.origin_answer.shape[1]
+
+
+class Wrapper(Oracle):
+    """An oracle around another; subclasses change what passes through."""
+
+    def __init__(self, inner: Oracle) -> None:
+        self.inner = inner
+        self.input_dim = inner.input_dim
+        self.output_dim = inner.output_dim
+
+    @property
+    def meter(self) -> Meter:  # type: ignore[override]
+        """The meter of the whole stack."""
+        return self.inner.meter
+
+    @property
+    def identity(self) -> str:  # type: ignore[override]
+        """The inner identity, and what this wrapper does to it."""
+        return self.inner.identity + self._identity_suffix()
+
+    def _identity_suffix(self) -> str:
+        return ""
+
+    def _answer(self, points: FloatArray, repeat: int) -> FloatArray:
+        return self.inner._answer(points, repeat)

@@ -1,0 +1,1 @@
+"""Steps: spend queries or samples, and compose kernels."""
