@@ -1,0 +1,280 @@
+"""Find the facets of a convex region by asking on which side of it points lie.
+
+A ray from an inside point leaves the region through one facet. Bisection gives
+the crossing, crossings on lines beside it a rough normal, and crossings far
+apart along that normal the hyperplane to machine precision. Further rays are
+asked just before the known facets' crossing: "outside" there means a facet that
+is not known yet.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+
+from unrelu._types import BoolArray, FloatArray
+
+__all__ = ["FacetConfig", "FacetSearch", "Polyhedron", "bisect_lines"]
+
+Outside = Callable[[FloatArray], BoolArray]
+
+
+@dataclasses.dataclass(frozen=True)
+class FacetConfig:
+    """Tolerances of the facet search; lengths in units of the inputs.
+
+    Attributes
+    ----------
+    radius_factor
+        A ray is followed to ``radius_factor * sqrt(n)``. A facet at distance t
+        is met at about ``t * sqrt(n) / sqrt(2 log k)``; facets farther than
+        this have no Gaussian mass to speak of.
+    base_bits
+        Bisections for the first crossing, from that radius down to 1e-8.
+    probe
+        Offset of the lines that give the rough normal: far above the base
+        crossing's error, small enough to stay on one facet.
+    probe_bits
+        Bisections per line for the rough normal, about 1 % per coordinate.
+    spread
+        Offset of the lines that give the final normal; its error is the
+        crossings' error divided by this.
+    bracket
+        Half-width of the final bracket over the offset: the largest slope that
+        the rough normal may be wrong by.
+    bits
+        Bisections per final line: ``bracket * spread * 2**-bits`` is below the
+        rounding of the crossing itself.
+    shrink, attempts
+        A verification that fails retries with offsets divided by ``shrink``.
+    checks
+        Points on the new facet verified on both sides.
+    tolerances
+        Distances from the facet at which they are verified, finest first: the
+        finest that passes is what this target's arithmetic allows.
+    margin
+        Relative distance before a known crossing at which a ray is asked.
+    """
+
+    radius_factor: float = 20.0
+    base_bits: int = 34
+    probe: float = 5e-3
+    probe_bits: int = 9
+    spread: float = 0.25
+    bracket: float = 0.25
+    bits: int = 43
+    shrink: float = 5.0
+    attempts: int = 5
+    checks: int = 6
+    tolerances: tuple[float, ...] = (1e-10, 1e-7, 1e-4)
+    margin: float = 1e-6
+
+
+@dataclasses.dataclass(frozen=True)
+class Polyhedron:
+    """``{x : directions @ x <= thresholds}``; ``directions`` is ``(k, n)``."""
+
+    directions: FloatArray
+    thresholds: FloatArray
+
+    def crossing(self, origin: FloatArray, rays: FloatArray, limit: float) -> FloatArray:
+        """Return how far each ray ``(b, n)`` goes before it leaves, at most ``limit``."""
+        if len(self.directions) == 0:
+            return np.full(len(rays), limit)
+        speed = rays @ self.directions.T
+        gap = self.thresholds - self.directions @ origin
+        with np.errstate(divide="ignore", invalid="ignore"):
+            distance = np.where(speed > 0, gap / speed, np.inf)
+        return np.minimum(distance.min(axis=1), limit)
+
+
+def bisect_lines(
+    outside: Outside,
+    points: FloatArray,
+    steps: FloatArray,
+    low: FloatArray,
+    high: FloatArray,
+    bits: int,
+) -> tuple[FloatArray, FloatArray]:
+    """Halve the brackets of many lines at once, ``bits`` times.
+
+    Line i is ``points[i] + tau * steps[i]``, inside at ``low[i]`` and outside at
+    ``high[i]``. Returns the narrowed brackets; one batch per halving.
+    """
+    low, high = low.copy(), high.copy()
+    for _ in range(bits):
+        middle = 0.5 * (low + high)
+        out = outside(points + middle[:, None] * steps)
+        high = np.where(out, middle, high)
+        low = np.where(out, low, middle)
+    return low, high
+
+
+def _complement(direction: FloatArray) -> FloatArray:
+    """Return an orthonormal basis ``(n - 1, n)`` of the complement of a unit vector."""
+    n = len(direction)
+    pivot = int(np.argmax(np.abs(direction)))
+    columns = np.column_stack([direction, np.delete(np.eye(n), pivot, axis=1)])
+    q, _ = np.linalg.qr(columns)
+    return np.ascontiguousarray(q[:, 1:].T)
+
+
+class FacetSearch:
+    """Facets of the region around ``center``, found one ray at a time.
+
+    Parameters
+    ----------
+    outside
+        Answers ``(m, n)`` points with ``(m,)`` booleans.
+    center
+        A point inside.
+    """
+
+    def __init__(
+        self,
+        outside: Outside,
+        center: FloatArray,
+        *,
+        rng: np.random.Generator,
+        config: FacetConfig | None = None,
+    ) -> None:
+        self.outside = outside
+        self.center = center
+        self.rng = rng
+        self.config = FacetConfig() if config is None else config
+        self.n = len(center)
+        self.radius = self.config.radius_factor * np.sqrt(self.n)
+        self.known = Polyhedron(np.empty((0, self.n)), np.empty(0))
+        self.precision: list[float] = []
+        self.unresolved = 0
+
+    def search(self, rays: int, *, quiet: int) -> int:
+        """Test ``rays`` more directions; learn every facet they show.
+
+        Returns the number of rays since the last one that met an unknown
+        facet; stops early when it reaches ``quiet``.
+        """
+        silence = 0
+        while rays > 0 and silence < quiet:
+            batch = min(rays, 128, quiet - silence)
+            rays -= batch
+            directions = self.rng.standard_normal((batch, self.n))
+            directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+            open_rays = np.arange(batch)
+            learned = False
+            while len(open_rays):
+                reach = self.known.crossing(self.center, directions[open_rays], self.radius)
+                reach = np.where(reach < self.radius, reach * (1 - self.config.margin), reach)
+                out = self.outside(self.center + reach[:, None] * directions[open_rays])
+                open_rays, reach = open_rays[out], reach[out]
+                if len(open_rays) == 0:
+                    break
+                learned = True
+                if not self._learn(directions[open_rays[0]], float(reach[0])):
+                    self.unresolved += 1
+                open_rays = open_rays[1:]
+            silence = 0 if learned else silence + batch
+        return silence
+
+    def _learn(self, ray: FloatArray, reach: float) -> bool:
+        """Add the facet through which ``ray`` leaves before ``reach``."""
+        cfg = self.config
+        low, high = bisect_lines(
+            self.outside,
+            self.center[None],
+            ray[None],
+            np.zeros(1),
+            np.array([reach]),
+            cfg.base_bits,
+        )
+        base = self.center + 0.5 * (low[0] + high[0]) * ray
+        probe, spread = cfg.probe, cfg.spread
+        for _ in range(cfg.attempts):
+            rough = self._rough_normal(base, ray, probe)
+            if rough is not None:
+                plane = self._plane(base, rough, spread)
+                if plane is not None:
+                    self._add(*plane)
+                    return True
+            probe, spread = probe / cfg.shrink, spread / cfg.shrink
+        return False
+
+    def _add(self, normal: FloatArray, threshold: float, precision: float) -> None:
+        self.known = Polyhedron(
+            np.vstack([self.known.directions, normal]),
+            np.append(self.known.thresholds, threshold),
+        )
+        self.precision.append(precision)
+
+    def _rough_normal(self, base: FloatArray, ray: FloatArray, offset: float) -> FloatArray | None:
+        """Slopes of the boundary beside ``base``, measured along the ray."""
+        cfg = self.config
+        tangents = _complement(ray)
+        points = base + offset * tangents
+        steps = np.broadcast_to(ray, points.shape)
+        m = len(points)
+        half = np.full(m, 2.0 * offset)
+        pending = np.arange(m)
+        for _ in range(6):  # brackets of 2, 8, ..., 2048 offsets: slopes up to 2048
+            width = half[pending, None]
+            below = self.outside(points[pending] - width * steps[pending])
+            above = self.outside(points[pending] + width * steps[pending])
+            pending = pending[below | ~above]
+            if len(pending) == 0:
+                break
+            half[pending] *= 4.0
+        else:
+            return None
+        low, high = bisect_lines(self.outside, points, steps, -half, half, cfg.probe_bits)
+        slopes = 0.5 * (low + high) / offset
+        normal = ray - slopes @ tangents
+        return np.asarray(normal / np.linalg.norm(normal))
+
+    def _plane(
+        self, base: FloatArray, rough: FloatArray, spread: float
+    ) -> tuple[FloatArray, float, float] | None:
+        """Hyperplane through n crossings found along the rough normal."""
+        cfg = self.config
+        tangents = np.vstack([np.zeros(self.n), _complement(rough)])
+        offsets = np.full(self.n, spread)
+        pending = np.arange(self.n)
+        # Each line may go either way, or less far, where another facet is near.
+        for attempt in range(2 * cfg.attempts):
+            points = base + offsets[pending, None] * tangents[pending]
+            half = cfg.bracket * np.abs(offsets[pending])[:, None]
+            clear = ~self.outside(points - half * rough) & self.outside(points + half * rough)
+            pending = pending[~clear]
+            if len(pending) == 0:
+                break
+            offsets[pending] *= -1.0 if attempt % 2 == 0 else 1.0 / cfg.shrink
+        else:
+            return None
+        points = base + offsets[:, None] * tangents
+        half = cfg.bracket * np.abs(offsets)
+        steps = np.broadcast_to(rough, points.shape)
+        low, high = bisect_lines(self.outside, points, steps, -half, half, cfg.bits)
+        crossing = 0.5 * (low + high)
+        slopes = (crossing[1:] - crossing[0]) / offsets[1:]
+        normal = rough - slopes @ tangents[1:]
+        normal = np.asarray(normal / np.linalg.norm(normal))
+        origin = base + crossing[0] * rough
+        precision = self._verify(origin, normal, float(np.abs(offsets[1:]).min()))
+        if precision is None:
+            return None
+        return normal, float(normal @ origin), precision
+
+    def _verify(self, origin: FloatArray, normal: FloatArray, spread: float) -> float | None:
+        """Return the finest tolerance at which points on the plane change sides."""
+        cfg = self.config
+        mix = self.rng.standard_normal((cfg.checks, self.n))
+        mix -= np.outer(mix @ normal, normal)
+        mix *= spread / np.linalg.norm(mix, axis=1, keepdims=True)
+        points = origin + mix
+        for tolerance in cfg.tolerances:
+            if not self.outside(points + tolerance * normal).all():
+                continue
+            if not self.outside(points - tolerance * normal).any():
+                return tolerance
+        return None
