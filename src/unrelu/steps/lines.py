@@ -1,0 +1,474 @@
+"""Find every kink of a piecewise affine function on a line.
+
+The search keeps an ordered chain of pieces: a lone point (one answer), a
+tentative piece (two answers that may share a line) or a sure piece (three or
+more that do). Between neighbours with known lines there is a gap. If it hides
+exactly one kink, the kink is where the lines meet; this is tested by one
+answer just left and one just right of the meeting point. An answer that fits
+neither line becomes a lone point, gets a companion that tells the local slope,
+and splits the gap. Every round asks one batch for all gaps at once.
+
+About five answers per kink are spent: two for the line of a piece, two for the
+test, one for what is lost in splitting.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+
+from unrelu._types import FloatArray
+from unrelu.kernels.line_pieces import AffinePiece, cross, fit_piece
+from unrelu.networks import ReLUNetwork
+from unrelu.oracles.base import Oracle
+from unrelu.steps.noise import Samples
+
+__all__ = ["Ask", "LineConfig", "LineScan", "Noise", "find_kinks", "restrict"]
+
+Ask = Callable[[FloatArray], FloatArray]
+"""A function on a line: points ``(n,)`` to answers ``(n, m)``."""
+Noise = Callable[[FloatArray], FloatArray]
+"""Standard deviations ``(n, m)`` of the answers at points ``(n,)``."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LineConfig:
+    """Tolerances of the line search. Distances are relative to local gaps."""
+
+    accept: float = 12.0
+    """Standard deviations within which an answer lies on a piece. Calibrated noise may be
+    off by a factor of a few; a true miss is usually millions."""
+    margin: float = 60.0
+    """A test point stands where the two lines differ by this many standard deviations."""
+    companion: float = 0.04
+    """Distance of a lone point's companion, over the wider of its gaps."""
+    edge: float = 0.02
+    """Meeting points closer than this to a gap's end count as being at it, when uncertain."""
+    patience: int = 2
+    """Failed tests after which a tentative piece is taken for two lone points."""
+    resolution: float = 32.0
+    """Gaps narrower than this many units in the last place of t are not split."""
+    max_rounds: int = 200
+    """Far above what halving a float64 range takes."""
+
+
+def restrict(
+    oracle: Oracle,
+    base: FloatArray,
+    direction: FloatArray,
+    *,
+    subtract: ReLUNetwork | None = None,
+) -> Ask:
+    """Return ``t -> oracle(base + t direction)``, less a known network where given."""
+
+    def ask(t: FloatArray) -> FloatArray:
+        points = base + np.multiply.outer(t, direction)
+        answers = oracle(points)
+        return answers if subtract is None else answers - subtract(points)
+
+    return ask
+
+
+@dataclasses.dataclass(frozen=True)
+class LineScan:
+    """All pieces that a search found, in order.
+
+    Attributes
+    ----------
+    kinks, kink_std
+        Where neighbouring pieces meet and how precisely that is known, ``(k,)``.
+    jumps
+        Change of slope there, ``(k, m)``.
+    resolved
+        Whether both sides of the kink were tested, ``(k,)``; False where the
+        gap reached the resolution of float64 or the search was cut short.
+    pieces
+        The k + 1 fitted pieces.
+    starts, ends
+        First and last point seen on each piece, ``(k + 1,)``.
+    counts
+        Answers on each piece, ``(k + 1,)``.
+    t, y
+        Every point asked, sorted, and its answer.
+    rounds
+        Batches sent.
+    complete
+        False if the search was cut short by its limit on queries or rounds.
+    """
+
+    kinks: FloatArray
+    kink_std: FloatArray
+    jumps: FloatArray
+    resolved: FloatArray
+    pieces: tuple[AffinePiece, ...]
+    starts: FloatArray
+    ends: FloatArray
+    counts: FloatArray
+    t: FloatArray
+    y: FloatArray
+    rounds: int
+    complete: bool
+
+    def misfit(self) -> float:
+        """Median over pieces with spare answers of the largest residual, in deviations."""
+        values = [p.misfit for p, n in zip(self.pieces, self.counts, strict=True) if n > 3]
+        return float(np.median(values)) if values else 0.0
+
+
+class _Piece:
+    """A chain link: points in order, their fit, and the failures blamed on it."""
+
+    __slots__ = ("failures", "fit", "gone", "left", "right", "settled", "std", "t", "y")
+
+    def __init__(self, t: list[float], y: list[FloatArray], std: list[FloatArray]) -> None:
+        self.t, self.y, self.std = t, y, std
+        self.left: _Piece | None = None
+        self.right: _Piece | None = None
+        self.failures = 0
+        self.gone = False
+        self.settled: tuple[int, int, int] | None = None
+        self.fit: AffinePiece | None = None
+        if len(t) > 1:
+            self.refit()
+
+    def state(self) -> tuple[int, int, int]:
+        """What a decision about the gap to the right depends on."""
+        other = self.right
+        return (len(self.t), id(other), 0 if other is None else len(other.t))
+
+    def refit(self) -> None:
+        self.fit = fit_piece(np.array(self.t), np.array(self.y), np.array(self.std))
+
+    def with_points(self, other: _Piece) -> AffinePiece:
+        return fit_piece(
+            np.array(self.t + other.t),
+            np.array(self.y + other.y),
+            np.array(self.std + other.std),
+        )
+
+    def absorb(self, other: _Piece, fit: AffinePiece, *, after: bool) -> None:
+        if after:
+            self.t, self.y, self.std = self.t + other.t, self.y + other.y, self.std + other.std
+        else:
+            self.t, self.y, self.std = other.t + self.t, other.y + self.y, other.std + self.std
+        self.fit = fit
+
+
+@dataclasses.dataclass
+class _Plan:
+    """One point to ask in the gap right of ``left``."""
+
+    left: _Piece
+    t: float
+    suspect: _Piece | None  # the piece whose line is on trial
+    lone: _Piece | None  # the lone point that wants a companion
+    inside: _Piece | None = None  # the tentative piece between whose points t lies
+
+
+class _Search:
+    def __init__(self, ask: Ask, noise: Noise, scale: float, config: LineConfig) -> None:
+        self.ask, self.noise, self.scale, self.config = ask, noise, scale, config
+        self.unresolved: set[int] = set()
+        self.queries = 0
+        self.rounds = 0
+
+    # ------------------------------------------------------------ coordinates
+
+    def _middle(self, a: float, b: float) -> float:
+        """Midpoint; beyond the scale, of the inverse hyperbolic sines."""
+        if not math.isfinite(self.scale):
+            return 0.5 * (a + b)
+        u = 0.5 * (math.asinh(a / self.scale) + math.asinh(b / self.scale))
+        return min(max(self.scale * math.sinh(u), a + 0.02 * (b - a)), b - 0.02 * (b - a))
+
+    def _resolution(self, t: float) -> float:
+        return self.config.resolution * float(np.spacing(abs(t)))
+
+    # ----------------------------------------------------------------- chain
+
+    def start(self, seeds: Iterable[Samples]) -> _Piece:
+        pieces: list[_Piece] = []
+        for t, y in sorted(seeds, key=lambda seed: float(seed[0][0])):
+            std = self.noise(t)
+            order = np.argsort(t)
+            columns = [float(v) for v in t[order]], list(y[order]), list(std[order])
+            whole = _Piece(*columns)
+            if whole.fit is not None and whole.fit.misfit > self.config.accept:
+                pieces += [_Piece([a], [b], [c]) for a, b, c in zip(*columns, strict=True)]
+            else:
+                pieces.append(whole)
+        for a, b in zip(pieces, pieces[1:], strict=False):
+            a.right, b.left = b, a
+        return pieces[0]
+
+    def insert(self, left: _Piece, new: _Piece) -> None:
+        new.left, new.right = left, left.right
+        if left.right is not None:
+            left.right.left = new
+        left.right = new
+
+    def remove(self, piece: _Piece) -> None:
+        piece.gone = True
+        if piece.left is not None:
+            piece.left.right = piece.right
+        if piece.right is not None:
+            piece.right.left = piece.left
+
+    # ------------------------------------------------------------------ plans
+
+    def plan_gap(self, a: _Piece) -> _Plan | None:
+        """Decide what to ask between ``a`` and its right neighbour; None when done."""
+        config = self.config
+        b = a.right
+        while b is not None and a.fit is not None and b.fit is not None:
+            joint = a.with_points(b)
+            if joint.misfit > config.accept:
+                break
+            a.absorb(b, joint, after=True)
+            self.remove(b)
+            b = a.right
+        if b is None or a.fit is None or b.fit is None or self._hand_over(a, b):
+            return None
+        low, high = a.t[-1], b.t[0]
+        width = high - low
+        if width <= self._resolution(max(abs(low), abs(high))):
+            self.unresolved.add(id(a))
+            return None
+        meet = cross(a.fit, b.fit)
+        rate = float(np.sqrt(np.sum((meet.jump / (0.5 * (a.std[-1] + b.std[0]))) ** 2)))
+        delta = config.margin / rate + config.accept * meet.std if rate > 0 else math.inf
+        near = config.edge * width
+        inside = low - min(delta, near) <= meet.t <= high + min(delta, near)
+        if not inside or meet.misfit > config.accept:
+            suspect = None
+            return _Plan(a, self._middle(low, high), suspect, None)
+        if 4.0 * delta > width and len(a.t) > 2 and len(b.t) > 2:
+            return None  # tested on both sides, as close as the noise allows
+        if 4.0 * delta > width:  # the lines are too uncertain: a point between helps
+            t = min(max(meet.t, low + 0.25 * width), high - 0.25 * width)
+            return _Plan(a, t, a if len(a.t) < len(b.t) else b, None)
+        left_done = meet.t - low <= 2.0 * delta
+        right_done = high - meet.t <= 2.0 * delta
+        for done, piece in ((left_done, a), (right_done, b)):
+            if done and len(piece.t) == 2:  # a third point this close would prove nothing
+                return _Plan(piece, 0.5 * (piece.t[0] + piece.t[1]), piece, None, piece)
+        if left_done and right_done:
+            return None
+        if left_done or (not right_done and len(b.t) < len(a.t)):
+            return _Plan(a, meet.t + delta, b, None)
+        return _Plan(a, meet.t - delta, a, None)
+
+    def _hand_over(self, a: _Piece, b: _Piece) -> bool:
+        """Move a tentative piece's point to the neighbour on whose line it lies."""
+        for giver, taker, index, after in ((b, a, 0, True), (a, b, -1, False)):
+            if len(giver.t) != 2:
+                continue
+            point = _Piece([giver.t[index]], [giver.y[index]], [giver.std[index]])
+            joint = taker.with_points(point)
+            if joint.misfit <= self.config.accept:
+                taker.absorb(point, joint, after=after)
+                for column in (giver.t, giver.y, giver.std):
+                    del column[index]
+                giver.fit, giver.failures = None, 0
+                return True
+        return False
+
+    def plan_companion(self, z: _Piece) -> _Plan | None:
+        a, b = z.left, z.right
+        for piece, after in ((a, True), (b, False)):
+            if piece is not None and len(piece.t) > 1:
+                joint = piece.with_points(z)
+                if joint.misfit <= self.config.accept:
+                    piece.absorb(z, joint, after=after)
+                    self.remove(z)
+                    return None
+        t = z.t[0]
+        left = t - a.t[-1] if a is not None else -1.0
+        right = b.t[0] - t if b is not None else -1.0
+        wider = max(left, right)
+        if wider <= self._resolution(t):
+            self.remove(z)  # squeezed between neighbours: nothing more to learn
+            return None
+        step = self.config.companion * wider
+        if right >= left:
+            return _Plan(z, t + step, None, z)
+        assert a is not None
+        return _Plan(a, t - step, None, z)
+
+    # ----------------------------------------------------------------- digest
+
+    def place(self, plan: _Plan, y: FloatArray, std: FloatArray) -> None:
+        """Give an answer to the piece it fits, or make it a lone point."""
+        a, b = plan.left, plan.left.right
+        point = _Piece([plan.t], [y], [std])
+        if plan.inside is not None:
+            self._place_inside(plan.inside, point)
+            return
+        fits = []
+        for piece, after in ((a, True), (b, False)):
+            if piece is not None and len(piece.t) > 1:
+                joint = piece.with_points(point)
+                fits.append((joint.misfit, after, piece, joint))
+        fits = sorted(f for f in fits if f[0] <= self.config.accept)
+        if fits:
+            _, after, piece, joint = fits[0]
+            piece.absorb(point, joint, after=after)
+            if plan.suspect is not None and piece is not plan.suspect:
+                plan.suspect.failures += 1
+            return
+        if plan.suspect is not None:
+            plan.suspect.failures += 1
+        if plan.lone is not None:
+            z = plan.lone
+            pair = [z, point] if plan.t > z.t[0] else [point, z]
+            z.t = [p.t[0] for p in pair]
+            z.y = [p.y[0] for p in pair]
+            z.std = [p.std[0] for p in pair]
+            z.refit()
+            return
+        self.insert(a, point)
+
+    def _place_inside(self, piece: _Piece, point: _Piece) -> None:
+        """Confirm a tentative piece by a point between its two, or take it apart."""
+        if len(piece.t) != 2:
+            return  # changed by another answer of the same round
+        whole = _Piece(
+            [piece.t[0], point.t[0], piece.t[1]],
+            [piece.y[0], point.y[0], piece.y[1]],
+            [piece.std[0], point.std[0], piece.std[1]],
+        )
+        if whole.fit is not None and whole.fit.misfit <= self.config.accept:
+            piece.t, piece.y, piece.std, piece.fit = whole.t, whole.y, whole.std, whole.fit
+            return
+        self.dissolve(piece)
+        self.insert(piece, point)
+
+    def dissolve(self, piece: _Piece) -> None:
+        """Take a tentative piece that keeps failing for two lone points."""
+        second = _Piece([piece.t[1]], [piece.y[1]], [piece.std[1]])
+        piece.t, piece.y, piece.std = piece.t[:1], piece.y[:1], piece.std[:1]
+        piece.fit, piece.failures = None, 0
+        self.insert(piece, second)
+
+    def run(self, head: _Piece, max_queries: int) -> bool:
+        """Ask until every gap is settled; False where a limit came first."""
+        while self.rounds < self.config.max_rounds:
+            plans: list[_Plan] = []
+            settled = True
+            for piece in _chain(head):
+                if piece.gone or piece.settled == piece.state():
+                    continue
+                settled = False
+                plan = self.plan(piece)
+                if plan is not None:
+                    plans.append(plan)
+                elif len(piece.t) > 1:
+                    piece.settled = piece.state()
+            if settled:
+                return True
+            if not plans:
+                continue  # pieces were merged or points moved: look again
+            if self.queries + len(plans) > max_queries:
+                return False
+            t = np.array([p.t for p in plans])
+            y = self.ask(t)
+            std = self.noise(t)
+            self.queries += len(t)
+            self.rounds += 1
+            for i, plan in enumerate(plans):
+                self.place(plan, y[i], std[i])
+        return False
+
+    def plan(self, piece: _Piece) -> _Plan | None:
+        """Decide what to ask at a piece or right of it; None when nothing."""
+        if len(piece.t) == 2 and piece.failures >= self.config.patience:
+            self.dissolve(piece)
+        if len(piece.t) == 1:
+            return self.plan_companion(piece)
+        return self.plan_gap(piece)
+
+
+def _chain(head: _Piece) -> Iterable[_Piece]:
+    piece: _Piece | None = head
+    while piece is not None:
+        yield piece
+        piece = piece.right
+
+
+def find_kinks(
+    ask: Ask,
+    noise: Noise,
+    seeds: Sequence[Samples],
+    *,
+    scale: float = math.inf,
+    max_queries: int = 10_000_000,
+    config: LineConfig | None = None,
+) -> LineScan:
+    """Find all kinks between the outermost seeds.
+
+    Parameters
+    ----------
+    ask
+        The function, ``(n,) -> (n, m)``; asked once per round.
+    noise
+        Standard deviations of the answers at given points, ``(n,) -> (n, m)``.
+    seeds
+        Clusters of points with their answers, two or more clusters; points of
+        one cluster are first taken to lie on one piece. The outermost ones
+        bound the search.
+    scale
+        Gaps are halved in asinh(t / scale): lengths below it, orders of
+        magnitude beyond it. Infinite: halved in t.
+    max_queries
+        The search stops before it asks more.
+
+    Notes
+    -----
+    What lies between two answers of one piece is not seen: a bump that is
+    zero at every point asked stays hidden.
+    """
+    config = LineConfig() if config is None else config
+    search = _Search(ask, noise, scale, config)
+    head = search.start(seeds)
+    complete = search.run(head, max_queries)
+    return _collect(search, head, complete)
+
+
+def _collect(search: _Search, head: _Piece, complete: bool) -> LineScan:
+    chain = list(_chain(head))
+    links = [p for p in chain if p.fit is not None]
+    pieces = tuple(p.fit for p in links if p.fit is not None)
+    meets = [cross(a, b) for a, b in zip(pieces, pieces[1:], strict=False)]
+    outputs = len(chain[0].y[0])
+    low = np.array([p.t[-1] for p in links[:-1]])
+    high = np.array([p.t[0] for p in links[1:]])
+    kinks = np.array([m.t for m in meets], dtype=np.float64)
+    lone = len(chain) > len(links)
+    resolved = np.array(
+        [
+            id(a) not in search.unresolved and complete and not lone
+            for a in links[:-1]
+        ],
+        dtype=np.float64,
+    )
+    if len(kinks):
+        off = ~np.isfinite(kinks) | (kinks < low) | (kinks > high)
+        kinks = np.where(off, np.clip(np.where(np.isfinite(kinks), kinks, low), low, high), kinks)
+    order = np.argsort(np.array([t for p in chain for t in p.t]), kind="stable")
+    return LineScan(
+        kinks=kinks,
+        kink_std=np.array([m.std for m in meets], dtype=np.float64),
+        jumps=np.array([m.jump for m in meets]).reshape(len(meets), outputs),
+        resolved=resolved,
+        pieces=pieces,
+        starts=np.array([p.t[0] for p in links]),
+        ends=np.array([p.t[-1] for p in links]),
+        counts=np.array([float(len(p.t)) for p in links]),
+        t=np.array([t for p in chain for t in p.t])[order],
+        y=np.array([y for p in chain for y in p.y])[order],
+        rounds=search.rounds,
+        complete=complete,
+    )

@@ -1,0 +1,160 @@
+"""How large is the error of an answer, and how does it grow with the input?
+
+An oracle's answers differ from the function's values: by the rounding of a
+float64 or float32 computation, by printed decimals, by noise. Everything that
+compares answers needs the standard deviation of that error. It is modelled as
+
+.. math:: \\sigma(x) = a + b \\|x\\|
+
+per output: ``a`` holds rounded or noisy answers, ``b`` the rounding inside a
+network, whose terms grow with the input.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from unrelu._types import FloatArray
+from unrelu.kernels.line_pieces import fit_piece
+
+__all__ = ["NoiseConfig", "NoiseModel", "Samples", "estimate_noise"]
+
+Samples = tuple[FloatArray, FloatArray]
+"""Points ``(n,)`` on a line and the answers there, ``(n, m)``."""
+
+
+@dataclasses.dataclass(frozen=True)
+class NoiseModel:
+    """Standard deviation of an answer's error, ``absolute + growth |x|``.
+
+    Attributes
+    ----------
+    absolute
+        Shape ``(m,)``, in answer units.
+    growth
+        Shape ``(m,)``, in answer units per input unit.
+    """
+
+    absolute: FloatArray
+    growth: FloatArray
+
+    def std(self, norms: FloatArray) -> FloatArray:
+        """Return standard deviations ``(n, m)`` for inputs of the given norms ``(n,)``."""
+        return np.asarray(self.absolute + np.multiply.outer(norms, self.growth))
+
+    def at(self, points: FloatArray) -> FloatArray:
+        """Return standard deviations ``(n, m)`` at points ``(n, d)``."""
+        return self.std(np.linalg.norm(points, axis=1))
+
+    def scaled(self, factor: float) -> NoiseModel:
+        """Return the model with all deviations multiplied."""
+        return NoiseModel(self.absolute * factor, self.growth * factor)
+
+    def widened(self, absolute: float | FloatArray, growth: float | FloatArray) -> NoiseModel:
+        """Return the model with deviations added: of a network that is subtracted, say."""
+        return NoiseModel(self.absolute + absolute, self.growth + growth)
+
+
+@dataclasses.dataclass(frozen=True)
+class NoiseConfig:
+    """Sizes of the calibration."""
+
+    points: int = 4
+    """Points per cluster: two more than a line needs."""
+    spacing: float = 1e-5
+    """Distance of a cluster's points, relative to the local scale of the line. Small, so
+    that a kink inside is rare; large, so that all bits of the inputs change, those of a
+    target that casts to float32 included."""
+    floor: float = 0.5
+    """Never less than this many units in the last place of the answers."""
+    max_decimals: int = 9
+    """Answers that all end at this decimal or before are taken for rounded ones."""
+
+
+def estimate_noise(
+    ask: Callable[[FloatArray], FloatArray],
+    norm: Callable[[FloatArray], FloatArray],
+    positions: FloatArray,
+    scales: FloatArray,
+    *,
+    near: float,
+    config: NoiseConfig | None = None,
+) -> tuple[NoiseModel, list[Samples]]:
+    """Ask small clusters of points on a line, and fit the model to their scatter.
+
+    Each cluster is fitted by a line; what remains is noise, or, where a kink
+    hit the cluster, far more. The largest scatter of the near clusters and the
+    largest of the far ones are therefore left out, where two or more remain.
+
+    Parameters
+    ----------
+    ask
+        Function on the line, ``(n,) -> (n, m)``.
+    norm
+        Norm of the input at each ``t``.
+    positions, scales
+        Places of the clusters and the local length scale there, ``(c,)``.
+    near
+        Inputs up to this norm tell ``absolute``, those beyond it ``growth``.
+
+    Returns
+    -------
+    model, clusters
+        The clusters' points and answers, for a line search to start from.
+    """
+    config = NoiseConfig() if config is None else config
+    steps = (np.arange(config.points) - 0.5 * (config.points - 1)) * config.spacing
+    grid = positions[:, None] + scales[:, None] * steps
+    answers = ask(grid.ravel())
+    answers = answers.reshape(*grid.shape, -1)
+    clusters: list[Samples] = [(t, y) for t, y in zip(grid, answers, strict=True)]
+    norms = norm(positions)
+    scatter = np.array([_scatter(t, y) for t, y in clusters])
+    level = np.abs(answers).max(axis=1)
+    eps, quantum = _grid(answers, config)
+    is_near = norms <= near
+    if not is_near.any():
+        is_near = norms <= norms.min()
+    far = ~is_near
+    absolute = _upper(scatter[is_near])
+    absolute = np.maximum(absolute, config.floor * eps * np.median(level[is_near], axis=0))
+    growth = np.zeros_like(absolute)
+    if far.any():
+        reach = norms[far][:, None]
+        growth = _upper(scatter[far] / reach)
+        growth = np.maximum(growth, config.floor * eps * np.median(level[far] / reach, axis=0))
+    absolute = np.maximum(absolute, max(quantum / np.sqrt(12.0), np.finfo(np.float64).tiny))
+    return NoiseModel(absolute, growth), clusters
+
+
+def _grid(answers: FloatArray, config: NoiseConfig) -> tuple[float, float]:
+    """Return the answers' relative precision and the step of their decimal grid, or 0.
+
+    Rounded answers may repeat exactly within a cluster, where the scatter says
+    nothing about their error; the grid they lie on does.
+    """
+    with np.errstate(over="ignore"):
+        single = bool((answers.astype(np.float32).astype(np.float64) == answers).all())
+    eps = float(np.finfo(np.float32 if single else np.float64).eps)
+    if answers.max() == answers.min():
+        return float(np.finfo(np.float64).eps), 0.0
+    for decimals in range(config.max_decimals + 1):
+        if bool((np.round(answers, decimals) == answers).all()):
+            return float(np.finfo(np.float64).eps), 10.0**-decimals
+    return eps, 0.0
+
+
+def _scatter(t: FloatArray, y: FloatArray) -> FloatArray:
+    """Root mean square residual of a line through the points, per output."""
+    piece = fit_piece(t, y, np.ones_like(y))
+    residual = y - piece.value - np.outer(t - piece.center, piece.slope)
+    return np.asarray(np.sqrt((residual**2).sum(axis=0) / max(1, len(t) - 2)))
+
+
+def _upper(values: FloatArray) -> FloatArray:
+    """Largest value per output, the very largest left out where three or more are there."""
+    ordered: Sequence[FloatArray] = np.sort(values, axis=0)
+    return np.asarray(ordered[-2] if len(values) >= 3 else ordered[-1])
