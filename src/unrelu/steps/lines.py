@@ -45,8 +45,6 @@ class LineConfig:
     """A test point stands where the two lines differ by this many standard deviations."""
     companion: float = 0.04
     """Distance of a lone point's companion, over the wider of its gaps."""
-    edge: float = 0.02
-    """Meeting points closer than this to a gap's end count as being at it, when uncertain."""
     patience: int = 2
     """Failed tests after which a tentative piece is taken for two lone points."""
     resolution: float = 32.0
@@ -240,8 +238,9 @@ class _Search:
         meet = cross(a.fit, b.fit)
         rate = float(np.sqrt(np.sum((meet.jump / (0.5 * (a.std[-1] + b.std[0]))) ** 2)))
         delta = config.margin / rate + config.accept * meet.std if rate > 0 else math.inf
-        near = config.edge * width
-        inside = low - min(delta, near) <= meet.t <= high + min(delta, near)
+        # A point beyond the meeting point by more than its uncertainty refutes a single kink.
+        slack = config.accept * (meet.std + 1.0 / rate) if rate > 0 else 0.0
+        inside = low - slack <= meet.t <= high + slack
         if not inside or meet.misfit > config.accept:
             suspect = None
             return _Plan(a, self._middle(low, high), suspect, None)
