@@ -189,6 +189,7 @@ class _DaskSource(SampleSource):
         y = y.reshape(-1).rechunk((x.chunks[0],))
         self.input_dim, self.count = int(x.shape[1]), int(x.shape[0])
         self.description = "dask arrays"
+        self.chunk_rows = [int(rows) for rows in x.chunks[0]]
         # One delayed pair per chunk: the scheduler reads each where it lies.
         self.chunks = list(
             zip(x.to_delayed().ravel().tolist(), y.to_delayed().ravel().tolist(), strict=True)

@@ -18,8 +18,11 @@ import scipy.special
 from unrelu._types import ArrayLike, FloatArray
 
 __all__ = [
+    "dense_from_products",
     "hermite",
+    "hermite_products",
     "hermite_tensor",
+    "multi_indices",
     "normal_cdf",
     "normal_pdf",
     "relu_coefficient",
@@ -182,3 +185,42 @@ def relu_inner_products(w: FloatArray, b: FloatArray, v: FloatArray, c: FloatArr
         + joint
     )
     return np.asarray(value)
+
+
+def hermite_products(x: FloatArray, k: int) -> FloatArray:
+    """Distinct entries of ``He_k(x)`` for many points, one product each.
+
+    Coordinate by coordinate, ``He_alpha(x)`` is the entry of lower degree in the
+    earlier coordinates times ``He_c(x_j)``; ``(n, d)`` to ``(n, C(d+k-1, k))``,
+    columns in the order of :func:`multi_indices`.
+    """
+    n, d = x.shape
+    table = [hermite(c, x) for c in range(k + 1)]
+    levels = [np.ones((n, 1))] + [np.empty((n, 0)) for _ in range(k)]
+    for j in range(d):
+        levels = [
+            np.concatenate(
+                [levels[t - c] * table[c][:, j : j + 1] for c in range(t + 1)], axis=1
+            )
+            for t in range(k + 1)
+        ]
+    return levels[k]
+
+
+def multi_indices(d: int, k: int) -> list[tuple[int, ...]]:
+    """Exponents (c_1, ..., c_d) of total k, in the order of :func:`hermite_products`."""
+    levels: list[list[tuple[int, ...]]] = [[()]] + [[] for _ in range(k)]
+    for _ in range(d):
+        levels = [
+            [(*head, c) for c in range(t + 1) for head in levels[t - c]] for t in range(k + 1)
+        ]
+    return levels[k]
+
+
+def dense_from_products(values: FloatArray, d: int, k: int) -> FloatArray:
+    """Symmetric tensor ``(d,) * k`` from its distinct entries."""
+    position = {counts: i for i, counts in enumerate(multi_indices(d, k))}
+    grid = np.indices((d,) * k).reshape(k, -1)
+    counts = np.stack([np.count_nonzero(grid == i, axis=0) for i in range(d)], axis=1)
+    index = [position[tuple(row)] for row in counts.tolist()]
+    return np.asarray(values[index].reshape((d,) * k))

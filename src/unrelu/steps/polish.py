@@ -1,0 +1,524 @@
+"""From a moment estimate to the samples' own limit.
+
+Levenberg-Marquardt on a subsample in ``|z|`` form, units added where the
+residual still has structure, units dropped that the samples do not need, rare
+units read off the few samples that only they explain, orientations last.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+import numpy as np
+
+from unrelu._types import BoolArray, FloatArray
+from unrelu.kernels.moment_fit import fit_moments, units_from_scalars
+from unrelu.kernels.moments import HermiteMoments, hermite_moments, raw_sums
+from unrelu.kernels.piecewise import (
+    Kinks,
+    NormalEquations,
+    damped_step,
+    normal_equations,
+    residuals,
+)
+from unrelu.kernels.power_method import distinct_directions, subspace_power_method
+from unrelu.kernels.signs import SignPatterns, sign_patterns
+
+__all__ = [
+    "Fit",
+    "PolishOptions",
+    "affine_fit",
+    "decompose",
+    "drop_needless_units",
+    "find_rare_units",
+    "fit_kinks",
+    "grow_and_prune",
+    "kinks_from_units",
+    "orient",
+    "propose_units",
+    "random_kinks",
+    "signal_rank",
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class PolishOptions:
+    """Tolerances of the polish; lengths are relative to the labels' spread.
+
+    Attributes
+    ----------
+    exact
+        Root mean square residual below which a fit counts as exact: rounding in
+        float64 leaves 1e-15 to 1e-13.
+    iterations
+        Levenberg-Marquardt steps at most; 7 suffice from a cosine of 0.98.
+    stall
+        Relative decrease of the sum of squares below which it stops.
+    starts
+        Power-method starts per wanted direction; each direction's basin holds
+        about 1/m of the sphere, so 20 per direction miss one with odds e^-20.
+    power_iterations, power_shift, power_tolerance
+        Of the subspace power method.
+    same
+        Cosine above which two directions are one.
+    signal
+        Factor on the noise's largest singular value above which a singular
+        value of the moments counts as signal (eta_1 of Algorithm 4).
+    rounds
+        How often units may be added.
+    trim
+        A residual above this many times the median magnitude is an outlier
+        (Gaussian noise exceeds 10 medians with odds 1e-11).
+    """
+
+    exact: float = 1e-11
+    iterations: int = 60
+    stall: float = 1e-9
+    starts: int = 20
+    power_iterations: int = 400
+    power_shift: float = 0.3
+    power_tolerance: float = 1e-7
+    same: float = 0.97
+    signal: float = 1.1
+    rounds: int = 6
+    trim: float = 10.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Fit:
+    """A model, its residual's root mean square, and what it took.
+
+    Attributes
+    ----------
+    model
+        The kinks.
+    rms
+        Over the rows it was fitted to.
+    steps
+        Accepted Levenberg-Marquardt steps.
+    equations
+        Normal equations at ``model``.
+    """
+
+    model: Kinks
+    rms: float
+    steps: int
+    equations: NormalEquations
+
+
+# ---------------------------------------------------------------- moments
+
+
+def signal_rank(
+    moments: HermiteMoments, noise: HermiteMoments, factor: float
+) -> tuple[int, FloatArray, FloatArray, float]:
+    """Count the singular values of the flattened moments above their noise.
+
+    The noise is a sample of the estimate's error (half the difference of two
+    halves); its part inside the leading subspace is taken out, since there the
+    singular values are those of the signal.
+
+    Returns
+    -------
+    Rank, left singular vectors ``(D, D)``, singular values, threshold.
+    """
+    u, s, _ = np.linalg.svd(moments.flattening(), full_matrices=False)
+    error = noise.flattening()
+    gram = error @ error.T
+    threshold = 0.0
+    for k in range(len(s)):
+        lead = u[:, :k]
+        inner = lead.T @ gram
+        rest = gram - lead @ inner - inner.T @ lead.T + lead @ (inner @ lead) @ lead.T
+        threshold = factor * float(np.sqrt(max(_largest_eigenvalue(rest), 0.0)))
+        if s[k] < threshold:
+            return k, u, s, threshold
+    return len(s), u, s, threshold
+
+
+def _largest_eigenvalue(matrix: FloatArray) -> float:
+    """Power iteration; 30 products give it to a few per cent, which is enough."""
+    vector = np.ones(len(matrix)) / np.sqrt(len(matrix))
+    vector += 1e-3 * np.cos(np.arange(len(matrix)))
+    value = 0.0
+    for _ in range(30):
+        image = matrix @ vector
+        value = float(np.linalg.norm(image))
+        if value == 0.0:
+            return 0.0
+        vector = image / value
+    return value
+
+
+def decompose(
+    moments: HermiteMoments,
+    vectors: FloatArray,
+    count: int,
+    rng: np.random.Generator,
+    options: PolishOptions,
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Directions, outer weights and biases of ``count`` units from moments.
+
+    The subspace power method on the leading singular vectors, then all orders
+    fitted at once, first with free scalars, then with those of ReLU units.
+    """
+    d = moments.input_dim
+    count = min(count, vectors.shape[1])
+    starts = rng.standard_normal((max(options.starts * count, 50), d))
+    starts /= np.linalg.norm(starts, axis=1, keepdims=True)
+    found, score = subspace_power_method(
+        vectors[:, :count],
+        starts,
+        iterations=options.power_iterations,
+        shift=options.power_shift,
+        tolerance=options.power_tolerance,
+    )
+    w = found[distinct_directions(found, score, count=count, cosine=options.same)]
+    free = fit_moments(moments, w, tied=False, iterations=40)
+    tied = fit_moments(moments, free.w, tied=True, iterations=40)
+    a, b = units_from_scalars(tied.alpha)
+    return tied.w, a, b
+
+
+def kinks_from_units(
+    w: FloatArray,
+    a: FloatArray,
+    b: FloatArray,
+    affine: FloatArray | None,
+    kind: Literal["abs", "relu"] = "abs",
+) -> Kinks:
+    """Write units ``a relu(w.x + b)`` as kinks; "abs" halves the weights."""
+    scale = np.abs(a) * (0.5 if kind == "abs" else 1.0)
+    u = scale[:, None] * np.concatenate([w, b[:, None]], axis=1)
+    return Kinks(u, np.where(a < 0.0, -1.0, 1.0), affine, kind)
+
+
+# --------------------------------------------------------------------- fits
+
+
+def affine_fit(model: Kinks, x: FloatArray, y: FloatArray) -> Kinks:
+    """Replace the affine part by its least-squares value given the kinks."""
+    bare = dataclasses.replace(model, affine=np.zeros(x.shape[1] + 1))
+    left = residuals(bare, x, y)
+    extended = np.concatenate([x, np.ones((len(x), 1))], axis=1)
+    solution = np.linalg.lstsq(extended, left, rcond=None)[0]
+    return dataclasses.replace(model, affine=solution)
+
+
+def fit_kinks(model: Kinks, x: FloatArray, y: FloatArray, options: PolishOptions) -> Fit:
+    """Levenberg-Marquardt from ``model`` on in-memory samples."""
+    scale = float(np.var(y)) * len(y)
+    if scale == 0.0:
+        scale = 1.0
+    equations = normal_equations(model, x, y)
+    damping, steps = 1e-2, 0
+    for _ in range(options.iterations):
+        if equations.square <= 1e-28 * scale:
+            break
+        improved = False
+        for _ in range(8):
+            trial = model.moved(damped_step(equations, damping))
+            left = residuals(trial, x, y)
+            square = float(left @ left)
+            if square < equations.square:
+                improved = True
+                break
+            damping *= 5.0
+        if not improved:
+            break
+        decrease = equations.square - square
+        model, steps = trial, steps + 1
+        damping = max(damping * 0.1, 1e-14)
+        previous = equations.square
+        equations = normal_equations(model, x, y)
+        if decrease <= options.stall * previous:
+            break
+    return Fit(model, float(np.sqrt(equations.square / max(len(y), 1))), steps, equations)
+
+
+def propose_units(
+    x: FloatArray,
+    left: FloatArray,
+    rng: np.random.Generator,
+    options: PolishOptions,
+    *,
+    at_least: int,
+    at_most: int,
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Units that explain a residual, from its own moments.
+
+    Returns directions, outer weights and biases, possibly none.
+    """
+    d = x.shape[1]
+    order = 4 if d <= 64 else 3
+    even, odd = (
+        _batch_moments(x[::2], left[::2], order),
+        _batch_moments(x[1::2], left[1::2], order),
+    )
+    moments, noise = (even + odd).scaled(0.5), (even - odd).scaled(0.5)
+    rank, vectors, _, _ = signal_rank(moments, noise, options.signal)
+    count = min(max(rank, at_least), at_most)
+    if count == 0:
+        return np.empty((0, d)), np.empty(0), np.empty(0)
+    w, a, b = decompose(moments, vectors, count, rng, options)
+    return w, a, np.clip(b, -2.0, 2.0)
+
+
+def _batch_moments(x: FloatArray, y: FloatArray, order: int) -> HermiteMoments:
+    sums: list[FloatArray] | None = None
+    for start in range(0, len(x), 8192):
+        part = raw_sums(x[start : start + 8192], y[start : start + 8192], order)
+        sums = list(part) if sums is None else [s + p for s, p in zip(sums, part, strict=True)]
+    assert sums is not None
+    return hermite_moments(tuple(np.asarray(total) / len(x) for total in sums))
+
+
+def unit_importance(fit: Fit) -> FloatArray:
+    """Increase of the sum of squares if a unit were dropped, to second order.
+
+    Dropping unit i is the move ``-u_i``; the other parameters adjust, so the
+    increase is ``u_i^T ((J^T J)^{-1}_ii)^{-1} u_i``. Shape ``(m,)``.
+    """
+    m, width = fit.model.u.shape
+    matrix = fit.equations.matrix
+    values, vectors = np.linalg.eigh(matrix)
+    floor = 1e-13 * max(float(values[-1]), 1e-300)
+    half = vectors / np.sqrt(np.maximum(values, floor))
+    out = np.empty(m)
+    for i in range(m):
+        block = half[i * width : (i + 1) * width]
+        covariance = block @ block.T
+        u = fit.model.u[i]
+        out[i] = float(u @ np.linalg.lstsq(covariance, u, rcond=1e-14)[0])
+    return out
+
+
+def drop_needless_units(
+    fit: Fit, x: FloatArray, y: FloatArray, options: PolishOptions, *, at_least: int = 0
+) -> Fit:
+    """Drop units one by one while the samples do not miss them.
+
+    A unit goes if its share of the sum of squares is below rounding in an exact
+    fit, or below ``(d + 1) log n`` residual variances (Schwarz's criterion) in
+    a noisy one, and the fit without it confirms this.
+    """
+    scale = float(np.std(y)) or 1.0
+    while len(fit.model.u) > at_least:
+        importance = unit_importance(fit)
+        n, width = len(y), fit.model.u.shape[1]
+        free = max(n - fit.equations.matrix.shape[0], 1)
+        variance = fit.rms**2 * n / free
+        exact = fit.rms <= options.exact * scale
+        bar = n * (10.0 * options.exact * scale) ** 2 if exact else width * np.log(n) * variance
+        weakest = int(np.argmin(importance))
+        if importance[weakest] > 2.0 * bar:
+            return fit
+        keep = np.arange(len(importance)) != weakest
+        smaller = dataclasses.replace(fit.model, u=fit.model.u[keep], sign=fit.model.sign[keep])
+        trial = fit_kinks(smaller, x, y, options)
+        increase = trial.equations.square - fit.equations.square
+        if increase > bar:
+            return fit
+        fit = trial
+    return fit
+
+
+def grow_and_prune(
+    model: Kinks,
+    x: FloatArray,
+    y: FloatArray,
+    rng: np.random.Generator,
+    options: PolishOptions,
+    *,
+    width: int | None,
+    limit: int,
+) -> tuple[Fit, BoolArray, list[str]]:
+    """Polish; add what the residual shows, drop what is not needed.
+
+    Parameters
+    ----------
+    model
+        Start.
+    x, y
+        Training rows in memory.
+    width
+        The number of units if the caller knows it.
+    limit
+        Never more units than this.
+
+    Returns
+    -------
+    The best fit, the rows it fits (rows that no unit found so far explains are
+    left out if the rest is then fitted exactly), and notes for the report.
+    """
+    scale = float(np.std(y)) or 1.0
+    notes: list[str] = []
+    fit = fit_kinks(model, x, y, options)
+    inliers = np.ones(len(x), dtype=np.bool_)
+    best = fit
+    for turn in range(options.rounds):
+        if fit.rms <= options.exact * scale:
+            break
+        trimmed = _trimmed_fit(fit, x, y, options)
+        if trimmed is not None:
+            fit, inliers = trimmed
+            notes.append(f"{np.count_nonzero(~inliers)} rows set aside as unexplained")
+            best = fit
+            break
+        have = len(fit.model.u)
+        room = limit - have
+        missing = 0 if width is None else max(width - have, 0)
+        left = residuals(fit.model, x, y)
+        w, a, b = propose_units(
+            x, left, rng, options, at_least=missing, at_most=min(max(room, 0), max(8, limit // 4))
+        )
+        if len(w) == 0:
+            break
+        extra = kinks_from_units(w, a, b, None)
+        grown = dataclasses.replace(
+            fit.model,
+            u=np.concatenate([fit.model.u, extra.u]),
+            sign=np.concatenate([fit.model.sign, extra.sign]),
+        )
+        fit = fit_kinks(affine_fit(grown, x, y), x, y, options)
+        notes.append(f"round {turn + 1}: {len(w)} units added, rms {fit.rms / scale:.1e}")
+        fit = drop_needless_units(fit, x, y, options, at_least=width or 0)
+        if fit.rms < best.rms * (1.0 - 1e-3) or (
+            fit.rms <= best.rms * (1 + 1e-3) and len(fit.model.u) < len(best.model.u)
+        ):
+            best = fit
+        else:
+            break
+    best = drop_needless_units(best, x[inliers], y[inliers], options)
+    return best, inliers, notes
+
+
+def _trimmed_fit(
+    fit: Fit, x: FloatArray, y: FloatArray, options: PolishOptions
+) -> tuple[Fit, BoolArray] | None:
+    """Refit without the outliers; None unless the rest is then fitted exactly."""
+    scale = float(np.std(y)) or 1.0
+    for _ in range(12):
+        left = np.abs(residuals(fit.model, x, y))
+        bar = max(options.trim * float(np.median(left)), options.exact * scale)
+        kept = left <= bar
+        if np.count_nonzero(kept) < 0.9 * len(x) or np.count_nonzero(~kept) == 0:
+            return None
+        before = fit.rms
+        fit = fit_kinks(fit.model, x[kept], y[kept], options)
+        if fit.rms <= options.exact * scale:
+            left = np.abs(residuals(fit.model, x, y))
+            return fit, left <= 1e3 * options.exact * scale
+        if fit.rms > 0.9 * before:
+            return None
+    return None
+
+
+# --------------------------------------------------------------- rare units
+
+
+def find_rare_units(
+    x: FloatArray,
+    left: FloatArray,
+    rng: np.random.Generator,
+    *,
+    tolerance: float,
+    tries: int = 4000,
+) -> tuple[FloatArray, FloatArray]:
+    """Units behind the few samples that the other units do not explain.
+
+    Beyond its kink a unit adds ``a (w.x + b)``, a linear function: d + 1 of its
+    samples give it, and two more confirm it exactly. Subsets are drawn among
+    near neighbours, which tend to lie beyond the same kink.
+
+    Parameters
+    ----------
+    x, left
+        Unexplained points ``(k, d)`` and what is left of their labels.
+    tolerance
+        Absolute deviation of a sample that counts as explained.
+
+    Returns
+    -------
+    ``a (w, b)`` of each unit found, ``(q, d + 1)``, oriented so that w.x + b > 0
+    beyond the kink, and the sign of a, ``(q,)``.
+    """
+    d = x.shape[1]
+    extended = np.concatenate([x, np.ones((len(x), 1))], axis=1)
+    unit = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-300)
+    remaining = np.arange(len(x))
+    rows: list[FloatArray] = []
+    signs: list[float] = []
+    need = d + 3
+    while len(remaining) >= need:
+        picks = _neighbour_subsets(unit[remaining], left[remaining], d + 1, tries, rng)
+        if len(picks) == 0:
+            break
+        matrices = extended[remaining][picks]
+        targets = left[remaining][picks]
+        with np.errstate(all="ignore"):
+            try:
+                candidates = np.linalg.solve(matrices, targets[..., None])[..., 0]
+            except np.linalg.LinAlgError:
+                candidates = np.stack(
+                    [
+                        np.linalg.lstsq(a, b, rcond=None)[0]
+                        for a, b in zip(matrices, targets, strict=True)
+                    ]
+                )
+        errors = np.abs(candidates @ extended[remaining].T - left[remaining])
+        votes = np.count_nonzero(errors <= tolerance, axis=1)
+        winner = int(np.argmax(votes))
+        if votes[winner] < need:
+            break
+        inside = errors[winner] <= tolerance
+        members = remaining[inside]
+        fitted = np.linalg.lstsq(extended[members], left[members], rcond=None)[0]
+        positive = float(np.mean(left[members]) > 0)
+        sign = 1.0 if positive else -1.0
+        rows.append(np.asarray(fitted) * sign)
+        signs.append(sign)
+        remaining = remaining[~inside]
+    if not rows:
+        return np.empty((0, d + 1)), np.empty(0)
+    return np.stack(rows), np.asarray(signs)
+
+
+def _neighbour_subsets(
+    unit: FloatArray, left: FloatArray, size: int, tries: int, rng: np.random.Generator
+) -> np.ndarray[tuple[int, int], np.dtype[np.intp]]:
+    """Random subsets of same-signed near neighbours, ``(tries, size)``."""
+    subsets = []
+    cosine = unit @ unit.T
+    cosine[np.sign(left)[:, None] != np.sign(left)[None, :]] = -2.0
+    order = np.argsort(-cosine, axis=1)
+    usable = np.count_nonzero(cosine > -2.0, axis=1)
+    for _ in range(tries):
+        seed = int(rng.integers(len(unit)))
+        if usable[seed] < size:
+            continue
+        pool = order[seed, : min(usable[seed], 2 * size)]
+        subsets.append(rng.choice(pool, size, replace=False))
+    return np.asarray(subsets, dtype=np.intp).reshape(-1, size)
+
+
+# ------------------------------------------------------------- orientations
+
+
+def orient(model: Kinks, *, keep: int = 64) -> SignPatterns:
+    """Orientations that absorb the affine part (Algorithm 3, all units at once).
+
+    ``s |u.x| = 2 s relu(xi u.x) - s xi u.x``: the affine part left over is
+    ``v - sum_i xi_i s_i u_i``.
+    """
+    assert model.affine is not None
+    return sign_patterns((model.sign[:, None] * model.u).T, model.affine, keep=keep)
+
+
+def random_kinks(count: int, d: int, scale: float, rng: np.random.Generator) -> Kinks:
+    """Random units, for multistart: directions uniform, biases in [-1, 1]."""
+    w = rng.standard_normal((count, d))
+    w /= np.linalg.norm(w, axis=1, keepdims=True)
+    a = rng.choice([-1.0, 1.0], count) * scale / np.sqrt(count)
+    return kinks_from_units(w, a, rng.uniform(-1.0, 1.0, count), np.zeros(d + 1))

@@ -1,0 +1,506 @@
+"""Passes over a sample source: survey, moments, residuals, normal equations.
+
+Each pass is one function of a batch, applied in order: by the calling thread,
+by joblib's threads, or by a dask cluster. The partial results are added in the
+order of the samples, so that every way of running gives the same sums to
+rounding. Memory holds one batch per worker and the sums, whatever N is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import joblib
+import numpy as np
+from array_api_compat import array_namespace
+
+from unrelu._types import FloatArray
+from unrelu.errors import InvalidInput, MissingExtra
+from unrelu.kernels.moments import (
+    CompensatedSums,
+    HermiteMoments,
+    evaluate_series,
+    hermite_moments,
+    raw_sums,
+    to_numpy,
+)
+from unrelu.kernels.piecewise import Kinks, NormalEquations, normal_equations, residuals
+from unrelu.samples import BATCH_ROWS, SampleSource
+
+__all__ = [
+    "HoldOut",
+    "MomentPass",
+    "Plan",
+    "Survey",
+    "Whitening",
+    "collect_outliers",
+    "estimate_moments",
+    "stream_normal_equations",
+    "survey_samples",
+]
+
+Array = Any
+
+
+class Kernel(Protocol):
+    """One batch's share of a pass."""
+
+    def __call__(self, x: Array, y: Array, start: int) -> Any:
+        """Return partial sums of rows ``start`` and following."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """How the samples are read.
+
+    Attributes
+    ----------
+    rows
+        Rows per batch.
+    jobs
+        Threads; 1 runs in the caller's.
+    scheduler
+        A ``distributed.Client``, or None for this machine.
+    """
+
+    rows: int = BATCH_ROWS
+    jobs: int = 1
+    scheduler: Any = None
+
+
+@dataclasses.dataclass(frozen=True)
+class HoldOut:
+    """Rows that no estimate may see: index = stride/2 modulo ``stride``."""
+
+    stride: int
+
+    def mask(self, start: int, n: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Mark the held-out rows among ``n`` rows from ``start`` on."""
+        return np.asarray((start + np.arange(n)) % self.stride == self.stride // 2)
+
+
+def map_batches(source: SampleSource, kernel: Kernel, plan: Plan) -> Iterator[Any]:
+    """Yield the kernel's result for every batch, in the order of the samples."""
+    if plan.scheduler is not None:
+        yield from _map_dask(source, kernel, plan)
+        return
+
+    def tasks() -> Iterator[tuple[Array, Array, int]]:
+        start = 0
+        for x, y in source.batches(plan.rows):
+            yield x, y, start
+            start += len(x)
+
+    if plan.jobs == 1:
+        for x, y, start in tasks():
+            yield kernel(x, y, start)
+        return
+    parallel = joblib.Parallel(
+        n_jobs=plan.jobs, backend="threading", return_as="generator", pre_dispatch="2*n_jobs"
+    )
+    yield from parallel(joblib.delayed(kernel)(x, y, start) for x, y, start in tasks())
+
+
+def _run_part(open_part: Callable[[], SampleSource], kernel: Kernel, rows: int, first: int) -> Any:
+    """Apply a kernel to all batches of one part; runs on a worker."""
+    out, start = [], first
+    for x, y in open_part().batches(rows):
+        out.append(kernel(x, y, start))
+        start += len(x)
+    return out
+
+
+def _run_chunk(x: Array, y: Array, kernel: Kernel, rows: int, first: int) -> Any:
+    from unrelu.samples import as_source
+
+    source = as_source(np.asarray(x), np.asarray(y))
+    return _run_part(lambda: source, kernel, rows, first)
+
+
+def _map_dask(source: SampleSource, kernel: Kernel, plan: Plan) -> Iterator[Any]:
+    """Send chunks, files or batches to the cluster; a lost worker's are run again."""
+    try:
+        from distributed import Client
+    except ImportError:
+        raise MissingExtra("distributed", "dask", "running on a dask cluster") from None
+    client = plan.scheduler
+    if not isinstance(client, Client):
+        raise InvalidInput("scheduler must be a distributed.Client")
+    futures = []
+    first = 0
+    chunks = getattr(source, "chunks", None)
+    if chunks is not None:
+        from dask import delayed
+
+        for x, y in chunks:
+            task = delayed(_run_chunk, pure=False)(x, y, kernel, plan.rows, first)
+            futures.append(client.compute(task, retries=3))
+            first += source.chunk_rows[len(futures) - 1]  # type: ignore[attr-defined]
+    elif len(source.parts()) > 1:
+        for part in source.parts():
+            futures.append(
+                client.submit(_run_part, part, kernel, plan.rows, first, pure=False, retries=3)
+            )
+            first += part().count or 0
+    else:
+        for x, y in source.batches(plan.rows):
+            futures.append(
+                client.submit(_run_chunk, x, y, kernel, plan.rows, first, pure=False, retries=3)
+            )
+            first += len(x)
+    for future in futures:
+        yield from future.result()
+
+
+# ------------------------------------------------------------------- survey
+
+
+@dataclasses.dataclass(frozen=True)
+class Whitening:
+    """``x = mean + z @ factor.T`` with z ~ N(0, I); identity if ``plain``."""
+
+    mean: FloatArray
+    factor: FloatArray
+    plain: bool
+
+    @classmethod
+    def identity(cls, d: int) -> Whitening:
+        """No change."""
+        return cls(np.zeros(d), np.eye(d), True)
+
+    def forward(self, x: FloatArray) -> FloatArray:
+        """Map points to z, ``(n, d)``."""
+        if self.plain:
+            return x
+        return np.asarray((x - self.mean) @ self.inverse.T)
+
+    @property
+    def inverse(self) -> FloatArray:
+        """Inverse of ``factor``."""
+        return self.factor if self.plain else np.asarray(np.linalg.inv(self.factor))
+
+
+@dataclasses.dataclass(frozen=True)
+class Survey:
+    """What the first pass saw.
+
+    Attributes
+    ----------
+    count
+        Samples read, held-out ones included.
+    input_mean, input_covariance
+        ``(d,)`` and ``(d, d)`` of x.
+    skewness, kurtosis
+        Standardised third and excess fourth cumulants along probe directions
+        (the axes and random ones), ``(q,)``.
+    radius
+        Standardised mean of ``|x|^4`` in excess of a Gaussian's (Mardia).
+    label_mean, label_scale
+        Mean and standard deviation of y.
+    train_x, train_y, held_x, held_y
+        Rows kept for the polish, and rows kept from it.
+    raw
+        Raw sums of order 2 over the training rows, and their number.
+    """
+
+    count: int
+    input_mean: FloatArray
+    input_covariance: FloatArray
+    skewness: FloatArray
+    kurtosis: FloatArray
+    radius: float
+    label_mean: float
+    label_scale: float
+    train_x: FloatArray
+    train_y: FloatArray
+    held_x: FloatArray
+    held_y: FloatArray
+    raw: tuple[FloatArray, ...]
+    train_count: int
+
+
+@dataclasses.dataclass(frozen=True)
+class _SurveyKernel:
+    probes: FloatArray
+    held: HoldOut
+    train_stride: int
+
+    def __call__(self, x: Array, y: Array, start: int) -> Any:
+        xp = array_namespace(x)
+        mask = self.held.mask(start, len(x))
+        index = start + np.arange(len(x))
+        keep = ~mask & (index % self.train_stride == 0)
+        along = x @ xp.asarray(self.probes.T, dtype=x.dtype, device=x.device)
+        inputs = (
+            xp.sum(x, axis=0),
+            x.T @ x,
+            *(xp.sum(along**k, axis=0) for k in (1, 2, 3, 4)),
+            xp.sum(y),
+            xp.sum(y * y),
+        )
+        train = np.flatnonzero(~mask)
+        rows = xp.asarray(train, device=x.device)
+        chosen = x[rows], y[rows]
+        sums = raw_sums(*chosen, order=2)
+        host_x, host_y = to_numpy(x), to_numpy(y)
+        return (
+            (inputs, len(x)),
+            (sums, len(train)),
+            (host_x[keep], host_y[keep]),
+            (host_x[mask], host_y[mask]),
+        )
+
+
+def survey_samples(
+    source: SampleSource,
+    plan: Plan,
+    *,
+    rng: np.random.Generator,
+    keep_rows: int,
+    held_rows: int,
+    progress: Callable[[int], None],
+) -> Survey:
+    """Read all samples once: moments of x, low moments of y, rows to keep.
+
+    Parameters
+    ----------
+    source, plan
+        What to read, and how.
+    rng
+        Draws the probe directions of the Gaussian test.
+    keep_rows, held_rows
+        About how many rows to keep for the polish, and to hold out.
+    progress
+        Called with the number of rows read so far.
+    """
+    d = source.input_dim
+    extra = rng.standard_normal((16, d))
+    extra /= np.linalg.norm(extra, axis=1, keepdims=True)
+    probes = np.concatenate([np.eye(d)[: min(d, 512)], extra])
+    count = source.count
+    held = HoldOut(50 if count is None else max(count // held_rows, 20))
+    stride = 1 if count is None else max(count // keep_rows, 1)
+    inputs, labels = CompensatedSums(), CompensatedSums()
+    train: list[tuple[FloatArray, FloatArray]] = []
+    out: list[tuple[FloatArray, FloatArray]] = []
+    kernel = _SurveyKernel(probes, held, stride)
+    for part, sums, kept, held_out in map_batches(source, kernel, plan):
+        inputs.add(*part)
+        labels.add(*sums)
+        train.append(kept)
+        out.append(held_out)
+        progress(inputs.count)
+    n = inputs.count
+    if n == 0:
+        raise InvalidInput("there are no samples")
+    first, second, p1, p2, p3, p4, y1, y2 = (value / n for value in inputs.values())
+    covariance = second - np.outer(first, first)
+    skewness, kurtosis = _cumulants(p1, p2, p3, p4)
+    held_x, held_y = (np.concatenate(parts) for parts in zip(*out, strict=True))
+    train_x, train_y = (np.concatenate(parts) for parts in zip(*train, strict=True))
+    return Survey(
+        count=n,
+        input_mean=first,
+        input_covariance=covariance,
+        skewness=skewness,
+        kurtosis=kurtosis,
+        radius=_radial_excess(train_x, first, covariance),
+        label_mean=float(y1),
+        label_scale=float(np.sqrt(max(float(y2 - y1**2), 0.0))),
+        train_x=train_x,
+        train_y=train_y,
+        held_x=held_x,
+        held_y=held_y,
+        raw=labels.values(),
+        train_count=labels.count,
+    )
+
+
+def _cumulants(
+    p1: FloatArray, p2: FloatArray, p3: FloatArray, p4: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    variance = np.maximum(p2 - p1**2, 1e-300)
+    third = p3 - 3 * p1 * p2 + 2 * p1**3
+    fourth = p4 - 4 * p1 * p3 + 6 * p1**2 * p2 - 3 * p1**4
+    return third / variance**1.5, fourth / variance**2 - 3.0
+
+
+def _radial_excess(x: FloatArray, mean: FloatArray, covariance: FloatArray) -> float:
+    """Mardia's kurtosis minus its Gaussian mean, in standard deviations."""
+    d = len(mean)
+    if len(x) < 2:
+        return 0.0
+    values, vectors = np.linalg.eigh(covariance)
+    if values[0] <= 1e-12 * max(values[-1], 1e-300):
+        return 0.0
+    z = (x - mean) @ (vectors / np.sqrt(values))
+    square = np.einsum("ni,ni->n", z, z)
+    return float((np.mean(square**2) - d * (d + 2)) / np.sqrt(8.0 * d * (d + 2) / len(x)))
+
+
+# ------------------------------------------------------------------ moments
+
+
+@dataclasses.dataclass(frozen=True)
+class MomentPass:
+    """Hermite moments of the labels, and the noise that they carry.
+
+    Attributes
+    ----------
+    moments
+        Orders 0 to 4, in the coordinates of ``basis``.
+    noise
+        Half the difference of two halves of the samples, scaled so that its
+        entries are distributed like the error of ``moments``.
+    residual_variance
+        Mean square of what the control variate left.
+    count
+        Samples used.
+    """
+
+    moments: HermiteMoments
+    noise: HermiteMoments
+    residual_variance: float
+    count: int
+
+
+@dataclasses.dataclass(frozen=True)
+class _MomentKernel:
+    basis: FloatArray  # (d, r): z = x @ basis - offset
+    offset: FloatArray
+    series: tuple[FloatArray, ...]
+    held: HoldOut
+    order: int
+
+    def __call__(self, x: Array, y: Array, start: int) -> Any:
+        xp = array_namespace(x)
+
+        def like(array: FloatArray) -> Array:
+            return xp.asarray(array, dtype=x.dtype, device=x.device)
+
+        train = xp.asarray(np.flatnonzero(~self.held.mask(start, len(x))), device=x.device)
+        z = x[train] @ like(self.basis) - like(self.offset)
+        residual = y[train] - evaluate_series(z, tuple(like(part) for part in self.series))
+        sums = raw_sums(z, residual, self.order)
+        return (*sums, xp.sum(residual * residual)), len(train)
+
+
+def estimate_moments(
+    source: SampleSource,
+    plan: Plan,
+    *,
+    basis: FloatArray,
+    offset: FloatArray,
+    series: tuple[FloatArray, ...],
+    low: HermiteMoments,
+    held: HoldOut,
+    order: int,
+    progress: Callable[[int], None],
+) -> MomentPass:
+    """Estimate ``E[y He_k(z)]`` for ``z = x @ basis - offset``, k <= order.
+
+    The labels' fit of lower order, ``series`` with moments ``low``, is removed
+    first: it is orthogonal to what is estimated, so the estimate stays unbiased
+    and its variance falls from that of y to that of the residual.
+    """
+    halves = CompensatedSums(), CompensatedSums()
+    kernel = _MomentKernel(basis, offset, series, held, order)
+    seen = 0
+    for index, (sums, count) in enumerate(map_batches(source, kernel, plan)):
+        halves[index % 2].add(sums, count)
+        seen += count
+        progress(seen)
+    if halves[1].count == 0:
+        raise InvalidInput("the moments need at least two batches of samples")
+    parts = []
+    square = 0.0
+    for half in halves:
+        values = half.values()
+        square += float(values[-1])
+        parts.append(hermite_moments(tuple(value / half.count for value in values[:-1])))
+    n0, n1 = halves[0].count, halves[1].count
+    total = n0 + n1
+    mean = parts[0].scaled(n0 / total) + parts[1].scaled(n1 / total)
+    noise = (parts[0] - parts[1]).scaled(np.sqrt(n0 * n1) / total)
+    return MomentPass(low + mean, noise, square / total, total)
+
+
+# ---------------------------------------------------------------- residuals
+
+
+@dataclasses.dataclass(frozen=True)
+class _NormalKernel:
+    model: Kinks
+    whitening: Whitening
+    held: HoldOut
+
+    def __call__(self, x: Array, y: Array, start: int) -> Any:
+        train = ~self.held.mask(start, len(x))
+        points, labels = to_numpy(x)[train], to_numpy(y)[train]
+        return normal_equations(self.model, self.whitening.forward(points), labels)
+
+
+def stream_normal_equations(
+    source: SampleSource, plan: Plan, model: Kinks, whitening: Whitening, held: HoldOut
+) -> NormalEquations:
+    """Sum the normal equations of a polish step over all training samples."""
+    total: NormalEquations | None = None
+    for part in map_batches(source, _NormalKernel(model, whitening, held), plan):
+        if total is None:
+            total = part
+        else:
+            total += part
+    assert total is not None
+    return total
+
+
+@dataclasses.dataclass(frozen=True)
+class _OutlierKernel:
+    model: Kinks
+    whitening: Whitening
+    held: HoldOut
+    threshold: float
+
+    def __call__(self, x: Array, y: Array, start: int) -> Any:
+        train = ~self.held.mask(start, len(x))
+        points, labels = self.whitening.forward(to_numpy(x)[train]), to_numpy(y)[train]
+        left = residuals(self.model, points, labels)
+        far = np.abs(left) > self.threshold
+        return points[far], labels[far], len(points)
+
+
+def collect_outliers(
+    source: SampleSource,
+    plan: Plan,
+    model: Kinks,
+    whitening: Whitening,
+    held: HoldOut,
+    *,
+    threshold: float,
+    limit: int,
+) -> tuple[FloatArray, FloatArray, int, int]:
+    """Gather the samples that a model misses by more than ``threshold``.
+
+    Returns whitened points, labels, how many there were (of which at most
+    ``limit`` are kept) and how many samples were read.
+    """
+    xs: list[FloatArray] = []
+    ys: list[FloatArray] = []
+    kept = found = seen = 0
+    for x, y, count in map_batches(
+        source, _OutlierKernel(model, whitening, held, threshold), plan
+    ):
+        found += len(x)
+        seen += count
+        room = limit - kept
+        if room > 0 and len(x):
+            xs.append(x[:room])
+            ys.append(y[:room])
+            kept += min(len(x), room)
+    d = model.u.shape[1] - 1
+    points = np.concatenate(xs) if xs else np.empty((0, d))
+    labels = np.concatenate(ys) if ys else np.empty(0)
+    return points, labels, found, seen
