@@ -22,6 +22,11 @@ from unrelu._types import FloatArray
 __all__ = ["AffinePiece", "Crossing", "cross", "fit_piece"]
 
 
+# A point of higher leverage is not judged by its own residual: what little remains of it
+# is the rounding of the fit itself.
+_MIN_ROOM = 0.2
+
+
 @dataclasses.dataclass(frozen=True)
 class AffinePiece:
     """One affine piece ``y(t) = value + slope (t - center)``.
@@ -35,7 +40,7 @@ class AffinePiece:
     value_var, slope_var
         Their variances, shape ``(m,)``; uncorrelated.
     misfit
-        Largest residual of the fit over its standard deviation.
+        Largest studentised residual of the fit.
     """
 
     center: float
@@ -82,7 +87,11 @@ def fit_piece(t: FloatArray, y: FloatArray, std: FloatArray) -> AffinePiece:
     misfit = 0.0
     if len(t) > 2:
         residual = y - value - offset[:, None] * slope
-        misfit = float((np.abs(residual) / std).max())
+        # A residual's own deviation is std * sqrt(1 - leverage); a point whose leverage is
+        # almost one bends the line to itself, and its neighbours show the misfit instead.
+        leverage = weight * (1.0 + offset**2 / spread)
+        room = np.sqrt(np.maximum(1.0 - leverage, _MIN_ROOM))
+        misfit = float((np.abs(residual) / (std * room[:, None])).max())
     return AffinePiece(center, value, slope, unit, unit / spread, misfit)
 
 

@@ -237,7 +237,7 @@ class _Search:
             return None
         meet = cross(a.fit, b.fit)
         rate = float(np.sqrt(np.sum((meet.jump / (0.5 * (a.std[-1] + b.std[0]))) ** 2)))
-        delta = config.margin / rate + config.accept * meet.std if rate > 0 else math.inf
+        delta = config.margin / rate + 2.0 * config.accept * meet.std if rate > 0 else math.inf
         # A point beyond the meeting point by more than its uncertainty refutes a single kink.
         slack = config.accept * (meet.std + 1.0 / rate) if rate > 0 else 0.0
         inside = low - slack <= meet.t <= high + slack
