@@ -208,7 +208,7 @@ class _Measurement:
         # The scaled difference carries that much more noise into the checks.
         noisier = 2.0 + self.config.shrink * max(abs(float(w[i])) for w, _ in chunk.checks)
         chunk.answers[i] = answers[0]
-        if worst <= accept * noisier:
+        if worst <= self.config.accept * noisier:
             chunk.state = "done"
         else:
             self._restart(chunk)
