@@ -1,0 +1,282 @@
+"""From one line to units: kinks, gradients of the pieces, hyperplanes.
+
+Every hyperplane that a line crosses shows as a kink. The gradient on the piece
+after kink i is also the gradient before kink i + 1, so the gradients of all
+pieces give all hyperplanes: k + 1 gradients for k units with one output. With
+m outputs each gradient says m times as much, and about k / m pieces suffice;
+the roomiest are taken.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from unrelu._types import FloatArray, IntArray
+from unrelu.kernels.gates import combine, design_rows, select_pieces, solve_pieces
+from unrelu.kernels.units import Units
+from unrelu.steps.gradients import GradientConfig, measure_gradients, orthogonal_directions
+from unrelu.steps.lines import LineConfig, LineScan, find_kinks
+from unrelu.steps.noise import NoiseModel, Samples, estimate_noise
+
+__all__ = ["Survey", "SurveyConfig", "SurveyLine", "calibrate", "scan_line", "survey"]
+
+AskPoints = Callable[[FloatArray], FloatArray]
+
+
+@dataclasses.dataclass(frozen=True)
+class SurveyConfig:
+    """Choices of the survey."""
+
+    reach: float = 1e7
+    """Half-length of an unbounded line over its scale. Kinks have Cauchy tails: one of k
+    lies beyond with probability about k / reach."""
+    crossings: float = 0.4
+    """Expected hyperplanes crossed by the steps of one chunk of directions, in a piece with
+    a single chunk: larger steps are more precise, and cost repeats."""
+    crossings_many: float = 1.5
+    """The same where a piece has several chunks: a repeat then costs little beside them."""
+    surplus: float = 1.35
+    """Equations per unknown, where several outputs let pieces be chosen."""
+    max_choice: int = 400
+    """More unknowns than this, and pieces are taken evenly instead of chosen."""
+    fractions: tuple[float, ...] = (0.25, 0.35, 0.42, 0.5, 0.58, 0.65, 0.75)
+    """Places within a piece that are compared for room."""
+
+
+@dataclasses.dataclass(frozen=True)
+class SurveyLine:
+    """A line, or the part of it inside a box.
+
+    Attributes
+    ----------
+    base, direction
+        Points are ``base + t direction``; the direction has unit length, ``(d,)``.
+    low, high
+        Range of t.
+    scale
+        Below it gaps are halved, beyond it orders of magnitude; infinite on a
+        bounded line.
+    """
+
+    base: FloatArray
+    direction: FloatArray
+    low: float
+    high: float
+    scale: float
+
+    def points(self, t: FloatArray) -> FloatArray:
+        """Return the points at t, ``(n, d)``."""
+        return np.asarray(self.base + np.multiply.outer(t, self.direction))
+
+    def norms(self, t: FloatArray) -> FloatArray:
+        """Return the norms of the points at t."""
+        along = float(self.base @ self.direction)
+        rest = max(0.0, float(self.base @ self.base) - along**2)
+        return np.asarray(np.sqrt((t + along) ** 2 + rest))
+
+    def seeds(self) -> tuple[FloatArray, FloatArray]:
+        """Places for the first clusters of points, and the local scale there."""
+        if math.isfinite(self.scale):
+            ends = math.asinh(self.high / self.scale), math.asinh(-self.low / self.scale)
+            u = np.array([-ends[1], -ends[1] / 2, -1.5, -0.5, 0.5, 1.5, ends[0] / 2, ends[0]])
+            return self.scale * np.sinh(u), self.scale * np.cosh(u)
+        length = self.high - self.low
+        fractions = np.array([0.0, 0.15, 0.35, 0.65, 0.85, 1.0])
+        # Clusters reach one and a half spacings to both sides: stay inside the ends.
+        fractions = fractions * (1.0 - 1e-4) + 5e-5
+        return self.low + length * fractions, np.full(6, 0.5 * length)
+
+
+@dataclasses.dataclass(frozen=True)
+class Survey:
+    """What one line gave.
+
+    Attributes
+    ----------
+    units
+        One per kink, oriented so that they are off at the reference piece.
+    covariance
+        Of ``(A q, <w_1, q>, ...)`` for any direction q across the line.
+    scan
+        The line search.
+    ok
+        Whether every gradient passed its checks.
+    """
+
+    units: Units
+    covariance: FloatArray
+    scan: LineScan
+    ok: bool
+
+
+def calibrate(
+    ask: AskPoints, line: SurveyLine, *, near: float
+) -> tuple[NoiseModel, list[Samples]]:
+    """Measure the noise along a line; returns it with the points asked."""
+    positions, scales = line.seeds()
+    return estimate_noise(
+        lambda t: ask(line.points(t)), line.norms, positions, scales, near=near
+    )
+
+
+def scan_line(
+    ask: AskPoints,
+    line: SurveyLine,
+    noise: NoiseModel,
+    seeds: list[Samples],
+    *,
+    max_queries: int = 10_000_000,
+    config: LineConfig | None = None,
+) -> LineScan:
+    """Find the kinks of a function on a line."""
+    return find_kinks(
+        lambda t: ask(line.points(t)),
+        lambda t: noise.std(line.norms(t)),
+        seeds,
+        scale=line.scale,
+        max_queries=max_queries,
+        config=config,
+    )
+
+
+def _centers(
+    scan: LineScan, line: SurveyLine, noise: NoiseModel, config: SurveyConfig
+) -> tuple[FloatArray, FloatArray]:
+    """Choose a point in each piece, and the crowding ``sum_j 1 / |t - t_j|`` there.
+
+    A step h across the line crosses hyperplane j with probability about
+    ``h / (pi |t - t_j|)``, if the normal is as likely to point anywhere.
+    """
+    kinks = scan.kinks
+    count = len(scan.pieces)
+    if len(kinks) == 0:
+        t = np.array([float(np.clip(0.0, line.low, line.high))])
+        length = line.scale if math.isfinite(line.scale) else 0.25 * (line.high - line.low)
+        return t, np.array([1.0 / length])
+    unbounded = math.isfinite(line.scale)
+    spread = max(float(kinks[-1] - kinks[0]), 1e-3 * line.scale if unbounded else 0.0)
+    choices = np.empty((count, len(config.fractions)))
+    fractions = np.array(config.fractions)
+    if count > 2:
+        choices[1:-1] = kinks[:-1, None] + np.diff(kinks)[:, None] * fractions
+    if unbounded:
+        # On the outer rays: from a quarter to 16 spreads beyond the last kink, in the range.
+        out = spread * 2.0 ** np.linspace(-2.0, 4.0, len(fractions))
+        choices[0] = kinks[0] - np.minimum(out, 0.5 * (kinks[0] - line.low))
+        choices[-1] = kinks[-1] + np.minimum(out, 0.5 * (line.high - kinks[-1]))
+    else:
+        choices[0] = line.low + (kinks[0] - line.low) * fractions
+        choices[-1] = kinks[-1] + (line.high - kinks[-1]) * fractions
+    best = np.empty(count)
+    crowd = np.empty(count)
+    for start in range(0, count, 256):
+        t = choices[start : start + 256]
+        distance = np.abs(t[:, :, None] - kinks)
+        crowding = (1.0 / np.maximum(distance, np.finfo(np.float64).tiny)).sum(axis=2)
+        level = noise.std(line.norms(t.ravel())).max(axis=1).reshape(t.shape)
+        pick = np.argmin(crowding * level, axis=1)
+        rows = np.arange(len(t))
+        best[start : start + 256] = t[rows, pick]
+        crowd[start : start + 256] = crowding[rows, pick]
+    return best, crowd
+
+
+def survey(
+    ask: AskPoints,
+    line: SurveyLine,
+    noise: NoiseModel,
+    scan: LineScan,
+    *,
+    rng: np.random.Generator,
+    bounds: tuple[FloatArray, FloatArray] | None = None,
+    config: SurveyConfig | None = None,
+    gradient_config: GradientConfig | None = None,
+) -> Survey:
+    """Measure the gradients beside the kinks of a scanned line, and build the units.
+
+    Parameters
+    ----------
+    ask
+        The function, ``(n, d) -> (n, m)``.
+    line, noise, scan
+        Where the kinks are; see :func:`scan_line`.
+    bounds
+        A box that must not be left.
+    """
+    config = SurveyConfig() if config is None else config
+    gradient_config = GradientConfig() if gradient_config is None else gradient_config
+    v = line.direction
+    d = len(v)
+    k = len(scan.kinks)
+    m = scan.y.shape[1]
+    t, crowd = _centers(scan, line, noise, config)
+    directions = orthogonal_directions(v)
+    many = len(directions) > gradient_config.chunk
+    width = min(len(directions), gradient_config.chunk)
+    expected = config.crossings_many if many else config.crossings
+    steps = expected * np.pi / (max(1, width) * crowd)
+    points = line.points(t)
+    values = np.array([p.predict(float(s)) for p, s in zip(scan.pieces, t, strict=True)])
+    outputs, speed = _output_vectors(scan, noise, line)
+    level = noise.at(points)
+    reference = _reference(steps, level)
+    on = np.tri(k + 1, k, -1, dtype=bool)  # piece p: units 0 .. p - 1 are on
+    if m == 1:
+        chosen: IntArray = np.arange(k + 1)
+    else:
+        rough = level / steps[:, None]
+        if m + k <= config.max_choice:
+            chosen = select_pieces(design_rows(on, outputs), rough, config.surplus)
+        else:
+            step = max(1, int(m / config.surplus / 2.0))
+            chosen = np.unique(np.append(np.arange(0, k + 1, step), k))
+    found = measure_gradients(
+        ask,
+        points[chosen],
+        values[chosen],
+        steps[chosen],
+        directions,
+        noise,
+        rng=rng,
+        bounds=bounds,
+        config=gradient_config,
+    )
+    std = np.median(found.std, axis=1) if d > 1 else level[chosen] / steps[chosen, None]
+    if m == 1:
+        theta, covariance = solve_pieces(found.derivatives[:, :, 0], std[:, 0], outputs)
+    else:
+        theta, covariance = combine(
+            design_rows(on[chosen], outputs), found.derivatives.transpose(0, 2, 1), std
+        )
+    weights = speed[:, None] * v + theta[m:] @ directions
+    slope = scan.pieces[0].slope
+    linear = np.multiply.outer(slope, v) + theta[:m] @ directions
+    units = Units(
+        weights=weights,
+        anchors=line.points(scan.kinks),
+        outputs=outputs,
+        linear=linear,
+        base=points[reference],
+        value=values[reference],
+    )
+    return Survey(units, covariance, scan, bool(found.ok.all()))
+
+
+def _reference(steps: FloatArray, level: FloatArray) -> int:
+    """Return the piece whose value fixes the constant: the roomiest by noise."""
+    return int(np.argmin(level.max(axis=1) / steps))
+
+
+def _output_vectors(
+    scan: LineScan, noise: NoiseModel, line: SurveyLine
+) -> tuple[FloatArray, FloatArray]:
+    """Return ``u_j`` of unit length, ``(m, k)``, and ``<w_j, v> > 0``, ``(k,)``."""
+    if len(scan.kinks) == 0:
+        return np.empty((scan.y.shape[1], 0)), np.empty(0)
+    size = np.linalg.norm(scan.jumps, axis=1)
+    size = np.maximum(size, np.finfo(np.float64).tiny)
+    return np.asarray((scan.jumps / size[:, None]).T), size
