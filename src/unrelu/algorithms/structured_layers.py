@@ -384,13 +384,12 @@ def recover_even_layer(
     tensors = [whiten_tensor(half.dense(4), basis) for half in (first, second)]
     tensor = 0.5 * (tensors[0] + tensors[1])
     rows, sign = _best_rows(tensor, rank, rng_, cfg)
-    errors = _angles_between(
-        rows, [_polish(sign * half, rows) for half in tensors]
-    )
+    errors = _angles_between(rows, [_polish(sign * half, rows) for half in tensors])
     odd, floor = _odd_energy(tensor, rows), _odd_energy(0.5 * (tensors[0] - tensors[1]), rows)
     margin = _condition_margin(sign * tensor, rows)
-    status, message = Status.RECOVERED, (
-        f"{rank} directions to a standard error of at most {errors.max():.1e} rad."
+    status, message = (
+        Status.RECOVERED,
+        (f"{rank} directions to a standard error of at most {errors.max():.1e} rad."),
     )
     if margin <= 0:
         status = Status.ASSUMPTION_VIOLATED
@@ -401,8 +400,8 @@ def recover_even_layer(
     elif odd > cfg.residual * floor:
         status = Status.PARTIAL
         message = (
-            f"the fourth moments fit {rank} orthonormal even units only to {odd / floor:.1f} times "
-            "their sampling error: the units are not orthonormal, or not even."
+            f"the fourth moments fit {rank} orthonormal even units only to {odd / floor:.1f} "
+            "times their sampling error: the units are not orthonormal, or not even."
         )
     report = StageReport(
         "fourth moments",

@@ -162,8 +162,13 @@ class _Search:
     """Units found so far; survives the end of the budget."""
 
     def __init__(
-        self, oracle: Oracle, threshold: float, kink: bool, rng: np.random.Generator,
-        cfg: DetectorConfig, watch: Progress,
+        self,
+        oracle: Oracle,
+        threshold: float,
+        kink: bool,
+        rng: np.random.Generator,
+        cfg: DetectorConfig,
+        watch: Progress,
     ) -> None:
         self.oracle, self.threshold, self.kink = oracle, threshold, kink
         self.rng, self.cfg, self.watch = rng, cfg, watch
@@ -319,7 +324,8 @@ def detect_directions(
             tried += len(starts)
             with oracle.stage("refine"):
                 for i, start in enumerate(starts):
-                    search.watch.update("refine", i, len(starts), f"{len(search.directions)} units")
+                    note = f"{len(search.directions)} units"
+                    search.watch.update("refine", i, len(starts), note)
                     search.refine(start, moves)
             lines, moves = lines * cfg.more, moves * cfg.more
             if search.directions:

@@ -75,14 +75,6 @@ import numpy as np
 
 from unrelu._random import RandomState, as_generator
 from unrelu._types import ArrayLike, BoolArray, FloatArray
-from unrelu.steps.threshold_fit import (
-    Fit,
-    ThresholdConfig,
-    fit_landscape,
-    fit_union,
-    judge_union,
-    predicted_on,
-)
 from unrelu.errors import BudgetExhausted, InvalidInput
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles import as_oracle
@@ -98,6 +90,14 @@ from unrelu.result import (
 )
 from unrelu.samples import as_source
 from unrelu.steps.threshold_facets import FacetSearch
+from unrelu.steps.threshold_fit import (
+    Fit,
+    ThresholdConfig,
+    fit_landscape,
+    fit_union,
+    judge_union,
+    predicted_on,
+)
 from unrelu.steps.threshold_passes import Passes
 from unrelu.steps.threshold_query import QueryRefinement, refine_by_queries
 from unrelu.steps.threshold_search import Method
@@ -290,9 +290,7 @@ def _check_choices(
     activation: str, threshold: float | None, method: str, units: int | None
 ) -> None:
     if activation not in ("sign", "relu", "sigmoid"):
-        raise InvalidInput(
-            f"activation must be 'sign', 'relu' or 'sigmoid', got {activation!r}"
-        )
+        raise InvalidInput(f"activation must be 'sign', 'relu' or 'sigmoid', got {activation!r}")
     if method not in ("joint", "third", "fourth", "simultaneous"):
         raise InvalidInput(
             f"method must be 'joint', 'third', 'fourth' or 'simultaneous', got {method!r}"

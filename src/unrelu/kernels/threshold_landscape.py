@@ -132,7 +132,7 @@ def minimise_landscape(
 def simultaneous_objective(
     tensor: FloatArray, rows: FloatArray, *, gamma: float, penalty: float
 ) -> tuple[float, FloatArray]:
-    """The simultaneous objective of B.4 and its gradient, in whitened coordinates.
+    """Return the simultaneous objective of B.4 and its gradient, in whitened coordinates.
 
         G(V) = sum_{j != l} T(v_j, v_j, v_l, v_l) - gamma sum_j T(v_j, v_j, v_j, v_j)
                + lambda |V V' - I|^2
@@ -168,7 +168,7 @@ def simultaneous_objective(
 def joint_objective(
     tensor: FloatArray, rows: FloatArray, *, penalty: float
 ) -> tuple[float, FloatArray]:
-    """All peaks at once, held orthonormal, at any order q; and its gradient.
+    """Return the objective for all peaks at once, held orthonormal, and its gradient.
 
         G(V) = -sum_j T(v_j, ..., v_j) + lambda |V V' - I|^2
 

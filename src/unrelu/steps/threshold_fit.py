@@ -11,7 +11,7 @@ import scipy.optimize
 import scipy.special
 
 from unrelu._types import BoolArray, FloatArray
-from unrelu.kernels.moments import HermiteMoments
+from unrelu.kernels.moments import CompensatedSums, HermiteMoments, mean_moments, raw_sums
 from unrelu.progress import Progress
 from unrelu.result import Certificate, StageReport, Status
 from unrelu.steps.threshold_facets import FacetConfig
@@ -76,11 +76,11 @@ class ThresholdConfig:
         gives up at so many facets.
     """
 
-    passes: PassConfig = PassConfig()
-    landscape: LandscapeConfig = LandscapeConfig()
-    refine: RefineConfig = RefineConfig()
-    query_refine: QueryRefineConfig = QueryRefineConfig()
-    facets: FacetConfig = FacetConfig()
+    passes: PassConfig = dataclasses.field(default_factory=PassConfig)
+    landscape: LandscapeConfig = dataclasses.field(default_factory=LandscapeConfig)
+    refine: RefineConfig = dataclasses.field(default_factory=RefineConfig)
+    query_refine: QueryRefineConfig = dataclasses.field(default_factory=QueryRefineConfig)
+    facets: FacetConfig = dataclasses.field(default_factory=FacetConfig)
     searches: int = 4
     slab_reach: float = 16.0
     same: float = 0.99
@@ -115,7 +115,7 @@ class Fit:
         return cls(status, message, rows, numbers, numbers, rows, list(stages))
 
     def moved(self, directions: FloatArray, thresholds: FloatArray, errors: FloatArray) -> Fit:
-        """The same units after further refinement."""
+        """Return the same units after further refinement."""
         return dataclasses.replace(
             self, directions=directions, thresholds=thresholds, errors=errors
         )
@@ -174,9 +174,7 @@ def _landscape(
             )
     rank, noise = count_units(*halves, cfg.landscape.rank_factor)
     rank = min(units, passes.n) if units is not None else rank
-    found = find_directions(
-        _mean(halves), rank, method=method, rng=rng, config=cfg.landscape
-    )
+    found = find_directions(_mean(halves), rank, method=method, rng=rng, config=cfg.landscape)
     report = StageReport(
         "landscape",
         seconds=time.perf_counter() - begin,
@@ -218,9 +216,12 @@ def fit_landscape(
         estimated, _ = estimate_thresholds(passes.pilot_x, on, found.directions, config=cfg.refine)
         thresholds = estimated if threshold is None else thresholds
         overlap = _overlap(estimated, float(on.mean()))
-    status, message = Status.RECOVERED, (
-        f"{k} directions from the landscape, sampling error at most {errors.max():.1e} rad; "
-        "the bias of the units' products comes on top."
+    status, message = (
+        Status.RECOVERED,
+        (
+            f"{k} directions from the landscape, sampling error at most {errors.max():.1e} rad; "
+            "the bias of the units' products comes on top."
+        ),
     )
     tilt = float(np.trace(_mean(halves).t2)) / _mean(halves).t0 if biased else 1.0
     negative = float(np.linalg.eigvalsh(_mean(halves).t2)[0])
@@ -262,7 +263,7 @@ def _half_errors(
     rng: np.random.Generator,
     cfg: ThresholdConfig,
 ) -> FloatArray:
-    """Standard errors from the directions in each half: half the angle between them."""
+    """Estimate standard errors from the directions that each half of the samples gives."""
     angles = []
     for half in halves:
         if np.linalg.eigvalsh(half.t2)[-len(found.directions)] <= 0:
@@ -296,7 +297,7 @@ def fit_union(
     config: ThresholdConfig,
     watch: Progress,
 ) -> Fit:
-    """Steps 1 and 2: landscape, then refinement on "some unit is on"."""
+    """Do steps 1 and 2: landscape, then refinement on "some unit is on"."""
     del biased
     cfg = config
     n = passes.n
@@ -418,8 +419,6 @@ def _search_unexplained(
     cfg: ThresholdConfig,
 ) -> tuple[FloatArray, FloatArray] | None:
     """Look for units among points that are on though no known unit is."""
-    from unrelu.kernels.moments import CompensatedSums, mean_moments, raw_sums
-
     free = np.ones(len(x), dtype=bool)
     if state is not None and len(state.directions):
         heights = x @ state.directions.T - state.thresholds
@@ -439,9 +438,7 @@ def _search_unexplained(
     found = find_directions(
         _mean((halves[0], halves[1])), rank, method="joint", rng=rng, config=cfg.landscape
     )
-    directions, thresholds = _with_thresholds(
-        x[free], on[free], found.directions, threshold, cfg
-    )
+    directions, thresholds = _with_thresholds(x[free], on[free], found.directions, threshold, cfg)
     if state is not None and len(state.directions) and len(directions):
         fresh = (directions @ state.directions.T).max(axis=1) < cfg.same
         directions, thresholds = directions[fresh], thresholds[fresh]

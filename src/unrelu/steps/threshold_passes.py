@@ -14,7 +14,13 @@ import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
 from unrelu.errors import InvalidInput
-from unrelu.kernels.moments import CompensatedSums, HermiteMoments, mean_moments, raw_sums, to_numpy
+from unrelu.kernels.moments import (
+    CompensatedSums,
+    HermiteMoments,
+    mean_moments,
+    raw_sums,
+    to_numpy,
+)
 from unrelu.samples import SampleSource
 
 __all__ = ["Base", "PassConfig", "Passes", "Slabs", "find_base"]

@@ -159,9 +159,7 @@ def refine_by_queries(
             state.errors[i], state.jumps[i] = error, step.jump
             largest = max(largest, step.angle)
             target = cfg.reach * (error + 0.2 * (step.angle + abs(step.shift)))
-            widths[i] = min(
-                max(target, widths[i] / cfg.fastest), 2.0 * widths[i]
-            )
+            widths[i] = min(max(target, widths[i] / cfg.fastest), 2.0 * widths[i])
             active[i] = error > tolerance
         state.history.append(largest)
 

@@ -149,9 +149,7 @@ def refine_hyperplanes(
     cfg = RefineConfig() if config is None else config
     k, n = directions.shape
     first = np.full(k, cfg.start_width) if widths is None else widths
-    units = [
-        _Unit(directions[i], float(thresholds[i]), float(first[i])) for i in range(k)
-    ]
+    units = [_Unit(directions[i], float(thresholds[i]), float(first[i])) for i in range(k)]
     history: list[float] = []
     for _ in range(cfg.rounds):
         largest = _round(x, labels, units, n, move_thresholds, cfg)

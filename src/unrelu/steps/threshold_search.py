@@ -184,6 +184,6 @@ def _one_by_one(
 
 
 def _largest(tensor: FloatArray) -> float:
-    """A bound on ``T(u, ..., u)`` over unit vectors: the flattening's spectral norm."""
+    """Bound ``T(u, ..., u)`` over unit vectors: the flattening's spectral norm."""
     k = tensor.shape[0]
     return float(np.linalg.norm(tensor.reshape(k, -1), 2)) + 1e-300
