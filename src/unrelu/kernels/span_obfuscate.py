@@ -1,0 +1,60 @@
+"""Noise that a network cannot see: projections onto a null space and a box."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unrelu._types import FloatArray
+
+__all__ = ["correlations", "project_to_box", "remove_span"]
+
+
+def remove_span(z: FloatArray, basis: FloatArray) -> FloatArray:
+    """Project rows of ``z`` ``(N, n)`` off the orthonormal rows of ``basis`` ``(r, n)``."""
+    out = z - (z @ basis.T) @ basis
+    return np.asarray(out - (out @ basis.T) @ basis)  # twice is enough
+
+
+def project_to_box(
+    x: FloatArray,
+    target: FloatArray,
+    basis: FloatArray,
+    low: float,
+    high: float,
+    *,
+    iterations: int,
+    settle: int,
+    tolerance: float,
+) -> tuple[FloatArray, int]:
+    """Find the point nearest to ``target`` that the box and the network admit.
+
+    For each row, alternate projections between the box [low, high]^n and the
+    affine space x + null(basis). The first ``iterations`` carry Dykstra's
+    correction for the box (Boyle & Dykstra 1986; an affine set needs none), so
+    that they head for the nearest point of the intersection; up to ``settle``
+    plain ones (von Neumann) follow and close the gap between the two sets.
+    Stops early when that gap is below ``tolerance`` in every row. Returns
+    points inside the box, ``(N, n)``, and the number of iterations.
+    """
+    z = np.clip(target, low, high)
+    correction = np.zeros_like(z)
+    for count in range(1, iterations + settle + 1):
+        gap = ((z - x) @ basis.T) @ basis  # how far z lies off the affine space
+        if count > iterations and np.abs(gap).max(initial=0.0) <= tolerance:
+            return z, count - 1
+        y = z - gap
+        if count <= iterations:
+            y = y + correction
+            z = np.clip(y, low, high)
+            correction = y - z
+        else:
+            z = np.clip(y, low, high)
+    return z, iterations + settle
+
+
+def correlations(a: FloatArray, b: FloatArray) -> FloatArray:
+    """Return Pearson's correlation of each row of ``a`` with that of ``b``, ``(N,)``."""
+    u = a - a.mean(axis=1, keepdims=True)
+    v = b - b.mean(axis=1, keepdims=True)
+    scale = np.linalg.norm(u, axis=1) * np.linalg.norm(v, axis=1)
+    return np.asarray(np.where(scale > 0, (u * v).sum(axis=1) / np.where(scale > 0, scale, 1), 0))

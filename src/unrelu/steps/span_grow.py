@@ -1,0 +1,285 @@
+"""Grow a span from gradients, one well-chosen point at a time, then sharpen it.
+
+The search keeps its state in one object, so that what was found survives a
+budget that runs out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from unrelu._types import FloatArray
+from unrelu.kernels.span_subspace import Spectrum, complement, solve_tilt, spectrum_of_rows
+from unrelu.oracles.base import Oracle
+from unrelu.progress import Progress
+from unrelu.steps.span_values import (
+    Gradients,
+    ValueScales,
+    find_neighbourhood,
+    measure_gradient,
+    measure_null_slopes,
+    screen_points,
+)
+
+__all__ = ["GrowthConfig", "SpanSearch", "grow_span", "sharpen_span", "strengthen_span"]
+
+
+@dataclasses.dataclass(frozen=True)
+class GrowthConfig:
+    """How the span grows from values.
+
+    Attributes
+    ----------
+    margin
+        A direction counts when its singular value exceeds the noise floor by
+        this factor: the noise is known to about 30 %, and rounding is neither
+        independent nor Gaussian.
+    candidates
+        Points compared before each gradient; the one that leaves the known
+        span furthest is completed, which keeps the gradient matrix well
+        conditioned (a pivoted QR over points not yet paid for).
+    probes
+        Random directions asked at each candidate.
+    patience
+        Points in a row that must stay inside the span before the search ends.
+        With none of T leaving, a fraction above 1 - 0.05^(1/T) would have
+        been seen with 95 % confidence.
+    setbacks
+        Gradients in a row that may add nothing (a kink, or a direction below
+        the noise) before the search gives up on growing.
+    longest
+        Longest null-space step, in units of the inputs' typical norm. Beyond
+        it, rounding in the target grows as fast as the signal.
+    consistent
+        Root mean square misfit of a sharpening pass, in units of the noise,
+        above which its steps are taken to have left the linear pieces.
+    negligible
+        Part of a gradient that may be mistaken for error of the basis; well
+        below the paper's cut of 1e-5 of the largest singular value.
+    extra
+        Gradients that may be added, as a part of the rank (and at least 2), to
+        strengthen the weakest directions before anything costlier is tried.
+    passes
+        Sharpening passes at most; each about squares the angle until noise
+        stops it.
+    """
+
+    margin: float = 5.0
+    candidates: int = 6
+    probes: int = 3
+    patience: int = 100
+    setbacks: int = 6
+    negligible: float = 1e-6
+    extra: float = 0.08
+    longest: float = 1.0
+    consistent: float = 10.0
+    passes: int = 4
+
+
+@dataclasses.dataclass
+class SpanSearch:
+    """State of a search for the span of gradients.
+
+    ``basis`` is the best basis so far; ``spectrum`` belongs to the gradients as
+    first measured, ``angle`` is the estimated sine of the largest angle of
+    ``basis``, ``ranks`` the rank after each gradient.
+    """
+
+    gradients: Gradients
+    spectrum: Spectrum
+    basis: FloatArray
+    angle: float = 1.0
+    quiet: int = 0
+    rejected: int = 0
+    undecided: int = 0
+    passes: int = 0
+    inconsistent: float = 0.0
+    finished: bool = False
+    ranks: list[int] = dataclasses.field(default_factory=list)
+
+    @classmethod
+    def start(cls, n: int) -> SpanSearch:
+        """Return a search that has seen nothing in n dimensions."""
+        none = Gradients.none(n)
+        spectrum = spectrum_of_rows(none.rows, none.noise, margin=1.0)
+        return cls(none, spectrum, spectrum.basis)
+
+    def add(self, more: Gradients, margin: float) -> bool:
+        """Add gradients; tell whether the rank grew."""
+        before = self.spectrum.rank
+        self.gradients = self.gradients.with_more(more)
+        self.spectrum = spectrum_of_rows(self.gradients.rows, self.gradients.noise, margin=margin)
+        self.basis, self.angle = self.spectrum.basis, self.spectrum.angle
+        self.ranks.append(self.spectrum.rank)
+        return self.spectrum.rank > before
+
+
+def _leak(search: SpanSearch, noise: FloatArray, step: float, config: GrowthConfig) -> float:
+    """Change that the basis' own error may cause over a step, in units of its noise.
+
+    At worst, a gradient of typical length points along the weakest direction,
+    is turned by the estimated angle and spread over the n - r directions
+    outside. Typically the error is that of one gradient, measured over a step
+    shorter by ``step / measured``. Directions below ``negligible`` of the
+    gradient may be taken for leak, so the worst case is used where it lies
+    below that, and the typical case where the noise is larger.
+    """
+    g = search.gradients
+    if search.spectrum.rank == 0:
+        return 0.0
+    outside = np.sqrt(max(1, g.rows.shape[1] - len(search.basis)))
+    length = np.median(np.linalg.norm(g.rows, axis=1) / (np.sqrt(2.0) * noise[g.outputs]))
+    typical = np.median(g.noise / (np.sqrt(2.0) * noise[g.outputs])) * step
+    change = step * length / outside
+    return float(min(change * search.angle, max(typical, change * config.negligible)))
+
+
+def grow_span(
+    oracle: Oracle,
+    search: SpanSearch,
+    rng: np.random.Generator,
+    noise: FloatArray,
+    *,
+    step: float,
+    scale: float,
+    limit: int,
+    config: GrowthConfig,
+    scales: ValueScales,
+    progress: Progress,
+) -> None:
+    """Complete gradients that leave the span until ``patience`` points do not.
+
+    Ends as well when the rank reaches ``limit``, or after ``setbacks``
+    gradients that added nothing.
+    """
+    n = oracle.input_dim
+    setbacks = 0
+    while search.spectrum.rank < limit and setbacks < config.setbacks:
+        wanted = config.candidates if search.quiet == 0 else config.patience - search.quiet
+        x = scale * rng.standard_normal((wanted, n))
+        answers, change = screen_points(
+            oracle, x, search.basis, noise, rng, step=step, probes=config.probes
+        )
+        threshold = config.margin * np.sqrt(1.0 + _leak(search, noise, step, config) ** 2)
+        leaving = np.flatnonzero(change > threshold)
+        if len(leaving) == 0:
+            search.quiet += wanted
+            if search.quiet >= config.patience:
+                search.finished = True
+                return
+            continue
+        search.quiet = 0
+        grew = False
+        for index in leaving[np.argsort(-change[leaving])][:2]:
+            around = find_neighbourhood(
+                oracle, x[index], answers[index], noise, rng, step=step, scales=scales
+            )
+            if around is None or change[index] * around.reach < threshold * step:
+                search.rejected += 1
+                continue
+            gradient = measure_gradient(oracle, around, noise, scales=scales)
+            if gradient is None:
+                search.rejected += 1
+                continue
+            grew = search.add(gradient, config.margin)
+            break
+        setbacks = 0 if grew else setbacks + 1
+        search.undecided += not grew
+        progress.update("gradients", search.spectrum.rank, None, f"rank {search.spectrum.rank}")
+    search.finished = search.spectrum.rank >= limit
+
+
+def strengthen_span(
+    oracle: Oracle,
+    search: SpanSearch,
+    rng: np.random.Generator,
+    noise: FloatArray,
+    *,
+    step: float,
+    scale: float,
+    target: float,
+    config: GrowthConfig,
+    scales: ValueScales,
+) -> None:
+    """Add gradients that support the weakest direction, until ``target`` or ``extra``.
+
+    Of some Gaussian points the one with the steepest slope along the weakest
+    right singular vector is completed.
+    """
+    n, m = oracle.input_dim, oracle.output_dim
+    rank = search.spectrum.rank
+    for _ in range(max(2, round(config.extra * rank / m))):
+        if rank == 0 or search.angle <= target:
+            return
+        x = scale * rng.standard_normal((config.candidates, n))
+        moved = x + step * search.spectrum.basis[-1]
+        answers, ahead = oracle(np.concatenate([x, moved])).reshape(2, len(x), m)
+        slope = (np.abs(ahead - answers) / np.where(noise > 0, noise, np.inf)).max(axis=1)
+        for index in np.argsort(-slope)[:2]:
+            around = find_neighbourhood(
+                oracle, x[index], answers[index], noise, rng, step=step, scales=scales
+            )
+            gradient = around and measure_gradient(oracle, around, noise, scales=scales)
+            if gradient is None:
+                search.rejected += 1
+                continue
+            search.add(gradient, config.margin)
+            break
+
+
+def sharpen_span(
+    oracle: Oracle,
+    search: SpanSearch,
+    noise: FloatArray,
+    *,
+    scale: float,
+    target: float,
+    config: GrowthConfig,
+    progress: Progress,
+) -> None:
+    """Sharpen a complete basis by long steps along its null space.
+
+    Over such a step the function changes only through the basis' own error, so
+    the step may be longer than a linear piece by one over that error; the
+    slopes seen are solved for the tilt of the basis. Stops at the ``target``
+    angle, or when a pass no longer helps.
+    """
+    n = oracle.input_dim
+    rank = len(search.basis)
+    longest = config.longest * scale * np.sqrt(n)
+    plane = search.angle
+    while 0 < rank < n and search.passes < config.passes and search.angle > target:
+        g = search.gradients
+        null = complement(search.basis)
+        # A generic step of `reach` moves the seen coordinates by reach·√(r/n);
+        # stay at a quarter of that.
+        allowed = 0.25 * g.reach * np.sqrt(rank / n) / max(search.angle, 1e-300)
+        points, back = np.unique(g.points, axis=0, return_inverse=True)
+        steps = np.full(len(points), longest)
+        np.minimum.at(steps, back, allowed)
+        slopes = measure_null_slopes(oracle, points, null, steps)
+        outside = slopes[back, :, g.outputs]
+        sigma = np.sqrt(2.0) * noise[g.outputs] / steps[back]
+        inside = g.rows @ search.basis.T
+        tilt, misfit = solve_tilt(inside / sigma[:, None], outside / sigma[:, None])
+        search.passes += 1
+        if misfit > config.consistent:
+            search.inconsistent = misfit
+            return
+        turned = search.basis + tilt @ null
+        # From here on the rows lie in the new basis, up to the noise of the long steps.
+        search.gradients = dataclasses.replace(g, rows=inside @ turned, noise=sigma)
+        search.spectrum = spectrum_of_rows(
+            search.gradients.rows, search.gradients.noise, margin=config.margin
+        )
+        # The coordinates inside keep the error of the short steps; it turns the tilt.
+        second_order = plane * float(np.linalg.norm(tilt, ord=2))
+        before = search.angle
+        search.angle = max(search.spectrum.angle, second_order)
+        search.basis = search.spectrum.basis
+        progress.update("sharpen", search.passes, config.passes, f"angle {search.angle:.1e}")
+        spent = bool((steps >= longest).all()) and search.angle <= search.spectrum.angle
+        if spent or search.spectrum.rank < rank or search.angle > 0.5 * before:
+            return
