@@ -220,7 +220,7 @@ def multi_indices(d: int, k: int) -> list[tuple[int, ...]]:
 def dense_from_products(values: FloatArray, d: int, k: int) -> FloatArray:
     """Symmetric tensor ``(d,) * k`` from its distinct entries."""
     position = {counts: i for i, counts in enumerate(multi_indices(d, k))}
-    grid = np.indices((d,) * k).reshape(k, -1)
+    grid = np.indices((d,) * k).reshape(k, d**k)
     counts = np.stack([np.count_nonzero(grid == i, axis=0) for i in range(d)], axis=1)
     index = [position[tuple(row)] for row in counts.tolist()]
     return np.asarray(values[index].reshape((d,) * k))

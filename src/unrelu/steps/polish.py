@@ -28,13 +28,13 @@ from unrelu.kernels.signs import SignPatterns, sign_patterns
 __all__ = [
     "Fit",
     "PolishOptions",
-    "affine_fit",
     "decompose",
     "drop_needless_units",
     "find_rare_units",
     "fit_kinks",
     "grow_and_prune",
     "kinks_from_units",
+    "linear_fit",
     "orient",
     "propose_units",
     "random_kinks",
@@ -64,7 +64,10 @@ class PolishOptions:
         Cosine above which two directions are one.
     signal
         Factor on the noise's largest singular value above which a singular
-        value of the moments counts as signal (eta_1 of Algorithm 4).
+        value of the moments counts as signal (eta_1 of Algorithm 4). Below one:
+        a unit too many is dropped by the polish, a unit too few costs a round.
+    evidence
+        The same factor where noise alone must not pass.
     rounds
         How often units may be added.
     trim
@@ -80,7 +83,8 @@ class PolishOptions:
     power_shift: float = 0.3
     power_tolerance: float = 1e-7
     same: float = 0.97
-    signal: float = 1.1
+    signal: float = 0.9
+    evidence: float = 1.25
     rounds: int = 6
     trim: float = 10.0
 
@@ -197,13 +201,29 @@ def kinks_from_units(
 # --------------------------------------------------------------------- fits
 
 
-def affine_fit(model: Kinks, x: FloatArray, y: FloatArray) -> Kinks:
-    """Replace the affine part by its least-squares value given the kinks."""
-    bare = dataclasses.replace(model, affine=np.zeros(x.shape[1] + 1))
-    left = residuals(bare, x, y)
-    extended = np.concatenate([x, np.ones((len(x), 1))], axis=1)
-    solution = np.linalg.lstsq(extended, left, rcond=None)[0]
-    return dataclasses.replace(model, affine=solution)
+def linear_fit(model: Kinks, x: FloatArray, y: FloatArray) -> Kinks:
+    """Refit every outer weight and the affine part, directions and biases fixed.
+
+    A linear least-squares problem; it also corrects a weight's sign.
+    """
+    m, d = len(model.u), x.shape[1]
+    length = np.linalg.norm(model.u[:, :-1], axis=1)
+    u = model.u / np.where(length > 0.0, length, 1.0)[:, None]
+    gram = np.zeros((m + d + 1, m + d + 1))
+    right = np.zeros(m + d + 1)
+    for start in range(0, len(x), 8192):
+        points = x[start : start + 8192]
+        kinks = np.abs(points @ u[:, :-1].T + u[:, -1])
+        features = np.concatenate([kinks, points, np.ones((len(points), 1))], axis=1)
+        gram += features.T @ features
+        right += features.T @ y[start : start + 8192]
+    # The ridge, at rounding level, decides between units that are the same.
+    gram[np.diag_indices_from(gram)] += 1e-12 * max(float(np.trace(gram)), 1e-300) / len(gram)
+    solution = np.linalg.solve(gram, right)
+    # A weight of exactly zero would leave its unit without a direction.
+    weight = np.where(np.abs(solution[:m]) > 1e-8, solution[:m], 1e-8)
+    sign = np.where(weight < 0.0, -1.0, 1.0)
+    return Kinks(np.abs(weight)[:, None] * u, sign, solution[m:], "abs")
 
 
 def fit_kinks(model: Kinks, x: FloatArray, y: FloatArray, options: PolishOptions) -> Fit:
@@ -246,7 +266,7 @@ def propose_units(
     at_least: int,
     at_most: int,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Units that explain a residual, from its own moments.
+    """Propose units that explain a residual, from its own moments.
 
     Returns directions, outer weights and biases, possibly none.
     """
@@ -257,12 +277,12 @@ def propose_units(
         _batch_moments(x[1::2], left[1::2], order),
     )
     moments, noise = (even + odd).scaled(0.5), (even - odd).scaled(0.5)
-    rank, vectors, _, _ = signal_rank(moments, noise, options.signal)
+    rank, vectors, _, _ = signal_rank(moments, noise, options.evidence)
     count = min(max(rank, at_least), at_most)
     if count == 0:
         return np.empty((0, d)), np.empty(0), np.empty(0)
     w, a, b = decompose(moments, vectors, count, rng, options)
-    return w, a, np.clip(b, -2.0, 2.0)
+    return w, np.clip(a, -1e3, 1e3), np.clip(b, -2.0, 2.0)
 
 
 def _batch_moments(x: FloatArray, y: FloatArray, order: int) -> HermiteMoments:
@@ -312,7 +332,8 @@ def drop_needless_units(
         exact = fit.rms <= options.exact * scale
         bar = n * (10.0 * options.exact * scale) ** 2 if exact else width * np.log(n) * variance
         weakest = int(np.argmin(importance))
-        if importance[weakest] > 2.0 * bar:
+        # The importance itself is only known to 1e-9 of the labels' square.
+        if importance[weakest] > max(2.0 * bar, 1e-9 * n * scale**2):
             return fit
         keep = np.arange(len(importance)) != weakest
         smaller = dataclasses.replace(fit.model, u=fit.model.u[keep], sign=fit.model.sign[keep])
@@ -381,7 +402,7 @@ def grow_and_prune(
             u=np.concatenate([fit.model.u, extra.u]),
             sign=np.concatenate([fit.model.sign, extra.sign]),
         )
-        fit = fit_kinks(affine_fit(grown, x, y), x, y, options)
+        fit = fit_kinks(linear_fit(grown, x, y), x, y, options)
         notes.append(f"round {turn + 1}: {len(w)} units added, rms {fit.rms / scale:.1e}")
         fit = drop_needless_units(fit, x, y, options, at_least=width or 0)
         if fit.rms < best.rms * (1.0 - 1e-3) or (

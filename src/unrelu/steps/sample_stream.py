@@ -160,7 +160,10 @@ def _map_dask(source: SampleSource, kernel: Kernel, plan: Plan) -> Iterator[Any]
 
 @dataclasses.dataclass(frozen=True)
 class Whitening:
-    """``x = mean + z @ factor.T`` with z ~ N(0, I); identity if ``plain``."""
+    """``x = mean + z @ factor.T`` with z ~ N(0, I); identity if ``plain``.
+
+    ``factor`` is ``(d, r)``, r below d where x has directions without variance.
+    """
 
     mean: FloatArray
     factor: FloatArray
@@ -179,8 +182,18 @@ class Whitening:
 
     @property
     def inverse(self) -> FloatArray:
-        """Inverse of ``factor``."""
-        return self.factor if self.plain else np.asarray(np.linalg.inv(self.factor))
+        """Pseudo-inverse of ``factor``, ``(r, d)``."""
+        return self.factor if self.plain else np.asarray(np.linalg.pinv(self.factor))
+
+    def raw(self, sums: tuple[FloatArray, ...], count: int) -> tuple[FloatArray, ...]:
+        """Map raw means of orders 0 to 2 from x to z."""
+        r0, r1, r2 = (np.asarray(total) / count for total in sums)
+        if self.plain:
+            return r0, r1, r2
+        centred1 = r1 - r0 * self.mean
+        cross = np.outer(centred1, self.mean)
+        centred2 = r2 - cross - cross.T - r0 * np.outer(self.mean, self.mean)
+        return r0, self.inverse @ centred1, self.inverse @ centred2 @ self.inverse.T
 
 
 @dataclasses.dataclass(frozen=True)
@@ -259,8 +272,8 @@ def survey_samples(
     plan: Plan,
     *,
     rng: np.random.Generator,
-    keep_rows: int,
-    held_rows: int,
+    held: HoldOut,
+    stride: int,
     progress: Callable[[int], None],
 ) -> Survey:
     """Read all samples once: moments of x, low moments of y, rows to keep.
@@ -271,8 +284,10 @@ def survey_samples(
         What to read, and how.
     rng
         Draws the probe directions of the Gaussian test.
-    keep_rows, held_rows
-        About how many rows to keep for the polish, and to hold out.
+    held
+        Rows to hold out.
+    stride
+        Every so many rows one is kept for the polish.
     progress
         Called with the number of rows read so far.
     """
@@ -280,9 +295,6 @@ def survey_samples(
     extra = rng.standard_normal((16, d))
     extra /= np.linalg.norm(extra, axis=1, keepdims=True)
     probes = np.concatenate([np.eye(d)[: min(d, 512)], extra])
-    count = source.count
-    held = HoldOut(50 if count is None else max(count // held_rows, 20))
-    stride = 1 if count is None else max(count // keep_rows, 1)
     inputs, labels = CompensatedSums(), CompensatedSums()
     train: list[tuple[FloatArray, FloatArray]] = []
     out: list[tuple[FloatArray, FloatArray]] = []

@@ -1,0 +1,317 @@
+"""The polish as a whole: subsample, rare units, orientation, all samples."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from unrelu._types import FloatArray
+from unrelu.kernels.moments import hermite_moments, raw_sums
+from unrelu.kernels.piecewise import Kinks, damped_step, residuals
+from unrelu.samples import SampleSource
+from unrelu.steps.moment_stage import MomentEstimate
+from unrelu.steps.polish import (
+    Fit,
+    PolishOptions,
+    drop_needless_units,
+    find_rare_units,
+    fit_kinks,
+    grow_and_prune,
+    kinks_from_units,
+    linear_fit,
+    orient,
+    propose_units,
+    random_kinks,
+)
+from unrelu.steps.sample_stream import (
+    HoldOut,
+    Plan,
+    Survey,
+    Whitening,
+    collect_outliers,
+    stream_normal_equations,
+)
+
+__all__ = ["SampleFit", "SamplePolish"]
+
+# Fewest rows that the polish works on, if there are so many: rare kinks need
+# rows more than parameters do.
+_LEAST_ROWS = 20_000
+# Unexplained rows kept for the search of rare units.
+_OUTLIERS = 20_000
+
+
+@dataclasses.dataclass(frozen=True)
+class SampleFit:
+    """The polished model.
+
+    Attributes
+    ----------
+    model
+        Kinks, in "abs" form with an affine part or in "relu" form without.
+    xi
+        Orientation of each unit, ``(m,)``.
+    noise
+        Root mean square residual with degrees of freedom taken off; 0 if exact.
+    exact
+        Whether the residual is at rounding level.
+    oriented
+        Whether the orientations absorb the affine part.
+    orientations
+        How many do; 0 if there were too many to look at.
+    unexplained
+        Samples that an exact model does not meet.
+    structure
+        What the residual of an inexact one still shows; empty if nothing.
+    polished
+        Whether the polish ran.
+    message, details
+        For the report.
+    """
+
+    model: Kinks
+    xi: FloatArray
+    noise: float
+    exact: bool
+    oriented: bool
+    orientations: int
+    unexplained: int
+    structure: str
+    polished: bool
+    message: str
+    details: Mapping[str, Any]
+
+
+@dataclasses.dataclass
+class SamplePolish:
+    """Carries what every stage of the polish needs.
+
+    ``source`` is None where the samples cannot be read again.
+    """
+
+    source: SampleSource | None
+    plan: Plan
+    survey: Survey
+    whitening: Whitening
+    held: HoldOut
+    rng: np.random.Generator
+    options: PolishOptions
+    rows_per_parameter: int
+    width: int | None
+    max_width: int | None
+    restarts: int
+    report: Callable[[str], None]
+    notes: list[str] = dataclasses.field(default_factory=list)
+
+    def run(self, estimate: MomentEstimate, *, polish: bool) -> SampleFit:
+        """Refine a moment estimate on the samples."""
+        d = self.whitening.factor.shape[1]
+        units = max(len(estimate.w), self.width or 0, 1)
+        rows = max(self.rows_per_parameter * (units + 1) * (d + 1), _LEAST_ROWS)
+        x = self.whitening.forward(self.survey.train_x[:rows])
+        y = self.survey.train_y[:rows]
+        start = kinks_from_units(
+            estimate.w, estimate.a, np.clip(estimate.b, -3.0, 3.0), np.zeros(d + 1)
+        )
+        # As many rows as parameters, four times over, or no unit at all.
+        limit = max(len(x) // (4 * (d + 1)) - 1, 0)
+        limit = min(limit, max(d * (d + 1) // 2, 8))
+        if self.max_width is not None:
+            limit = min(limit, self.max_width)
+        if self.width is not None:
+            limit = min(limit, self.width)
+        start = dataclasses.replace(start, u=start.u[:limit], sign=start.sign[:limit])
+        start = linear_fit(start, x, y)
+        if not polish:
+            return self._unpolished(start, x, y)
+        fit, inliers, notes = grow_and_prune(
+            start, x, y, self.rng, self.options, width=self.width, limit=limit
+        )
+        self.notes += notes
+        fit, inliers = self._restarted(fit, inliers, x, y, limit)
+        if self._is_exact(fit):
+            return self._finish_exact(fit, x[inliers], y[inliers])
+        return self._finish_noisy(fit, x, y)
+
+    # ------------------------------------------------------------- helpers
+
+    @property
+    def _scale(self) -> float:
+        return self.survey.label_scale
+
+    def _is_exact(self, fit: Fit) -> bool:
+        return fit.rms <= self.options.exact * self._scale
+
+    def _unpolished(self, model: Kinks, x: FloatArray, y: FloatArray) -> SampleFit:
+        xi = orient(model).patterns[0]
+        rms = float(np.sqrt(np.mean(residuals(model, x, y) ** 2)))
+        return SampleFit(
+            model, xi, rms, False, False, 0, 0, "", False,
+            f"moment estimate of {len(model.u)} units leaves {rms / self._scale:.2g} of the "
+            "labels' spread", {},
+        )  # fmt: skip
+
+    def _restarted(
+        self,
+        fit: Fit,
+        inliers: np.ndarray[Any, np.dtype[np.bool_]],
+        x: FloatArray,
+        y: FloatArray,
+        limit: int,
+    ) -> tuple[Fit, np.ndarray[Any, np.dtype[np.bool_]]]:
+        """Random starts, wider than needed and pruned, if structure is left."""
+        tries = 0
+        while tries < self.restarts and not self._is_exact(fit) and limit > 0:
+            if not self._structure(fit.model, x, y):
+                break
+            tries += 1
+            self.report(f"random start {tries}")
+            count = min(max(int(1.5 * len(fit.model.u)) + 2, 4), limit)
+            start = random_kinks(count, x.shape[1], self._scale, self.rng)
+            other, kept, _ = grow_and_prune(
+                linear_fit(start, x, y), x, y, self.rng, self.options,
+                width=self.width, limit=limit,
+            )  # fmt: skip
+            if other.rms < 0.99 * fit.rms:
+                fit, inliers = other, kept
+                self.notes.append(f"random start {tries} did better, rms {fit.rms:.1e}")
+        return fit, inliers
+
+    def _structure(self, model: Kinks, x: FloatArray, y: FloatArray) -> str:
+        """Say what a residual still shows that noise would not."""
+        left = residuals(model, x, y)
+        w, _, _ = propose_units(x, left, self.rng, self.options, at_least=0, at_most=1)
+        if len(w):
+            return "its moments of order 2 to 4 are not zero"
+        # Noise that does not depend on x has a square uncorrelated with x x^T.
+        square = left**2
+        square = square / max(float(square.mean()), 1e-300) - 1.0
+        n = len(square)
+        spread = float(square.std())
+        moments = hermite_moments(tuple(np.asarray(s) / n for s in raw_sums(x, square, order=2)))
+        worst = float(np.abs(np.linalg.eigvalsh(moments.t2)).max(initial=0.0))
+        edge = spread * (2.0 * np.sqrt(x.shape[1] / n) + 8.0 / np.sqrt(n))
+        return "its size depends on x" if worst > edge else ""
+
+    def _finish_exact(self, fit: Fit, x: FloatArray, y: FloatArray) -> SampleFit:
+        """Look for samples that are not met, read rare units off them, orient."""
+        unexplained = 0
+        bar = 1e3 * self.options.exact * self._scale
+        for _ in range(4):
+            if self.source is None:
+                break
+            self.report("checking all samples")
+            far_x, far_y, unexplained, _ = collect_outliers(
+                self.source, self.plan, fit.model, self.whitening, self.held,
+                threshold=bar, limit=_OUTLIERS,
+            )  # fmt: skip
+            if unexplained == 0:
+                break
+            left = residuals(fit.model, far_x, far_y)
+            rows, signs = find_rare_units(far_x, left, self.rng, tolerance=0.1 * bar)
+            if len(rows) == 0 or (self.width is not None and len(fit.model.u) >= self.width):
+                break
+            self.notes.append(f"{len(rows)} rare units from {len(far_x)} samples")
+            assert fit.model.affine is not None
+            # a relu(z) = a |z| / 2 + a z / 2
+            half = 0.5 * rows
+            grown = dataclasses.replace(
+                fit.model,
+                u=np.concatenate([fit.model.u, half]),
+                sign=np.concatenate([fit.model.sign, signs]),
+                affine=fit.model.affine + signs @ half,
+            )
+            met = np.abs(residuals(grown, far_x, far_y)) <= bar
+            x, y = np.concatenate([x, far_x[met]]), np.concatenate([y, far_y[met]])
+            refit = fit_kinks(grown, x, y, self.options)
+            if not self._is_exact(refit):
+                break
+            fit = refit
+        fit = drop_needless_units(fit, x, y, self.options)
+        patterns = orient(fit.model)
+        assert fit.model.affine is not None
+        # The affine part and the units are known to about 1e-12 of the spread.
+        bar = 1e-8 * self._scale
+        oriented = bool(patterns.remainders[0] <= bar)
+        count = int(np.count_nonzero(patterns.remainders <= bar)) if patterns.complete else 0
+        model, xi = fit.model, patterns.patterns[0]
+        if oriented:
+            model, xi = self._refit_relu(fit, xi, x, y)
+        return SampleFit(
+            model, xi, 0.0, True, oriented, count, unexplained, "", True,
+            f"exact fit of {len(model.u)} units in {fit.steps} last steps",
+            {"notes": "; ".join(self.notes), "rms": fit.rms, "rows": len(x)},
+        )  # fmt: skip
+
+    def _refit_relu(
+        self, fit: Fit, xi: FloatArray, x: FloatArray, y: FloatArray
+    ) -> tuple[Kinks, FloatArray]:
+        """Fit oriented units without a free affine part."""
+        relu = Kinks(2.0 * xi[:, None] * fit.model.u, fit.model.sign, None, "relu")
+        if len(relu.u) == 0:
+            return fit.model, xi
+        refit = fit_kinks(relu, x, y, self.options)
+        if refit.rms <= max(2.0 * fit.rms, self.options.exact * self._scale):
+            return refit.model, np.ones(len(xi))
+        return fit.model, xi
+
+    def _finish_noisy(self, fit: Fit, x: FloatArray, y: FloatArray) -> SampleFit:
+        """Orient by the best of the fitting patterns; last steps on all samples."""
+        n, d = x.shape
+        patterns = orient(fit.model, keep=4)
+        free = max(n - fit.equations.matrix.shape[0], 1)
+        variance = fit.equations.square / free
+        bar = (d + 1) * np.log(n) * variance
+        chosen: Fit | None = None
+        count = 0
+        if len(fit.model.u):
+            for xi in patterns.patterns:
+                relu = Kinks(2.0 * xi[:, None] * fit.model.u, fit.model.sign, None, "relu")
+                trial = fit_kinks(relu, x, y, self.options)
+                if trial.equations.square - fit.equations.square <= bar:
+                    count += 1
+                    if chosen is None or trial.equations.square < chosen.equations.square:
+                        chosen = trial
+        oriented = chosen is not None
+        model = fit.model if chosen is None else chosen.model
+        xi = patterns.patterns[0] if chosen is None else np.ones(len(model.u))
+        model, square, rows = self._all_samples(model, x, y)
+        noise = float(np.sqrt(square / max(rows - len(model.parameters), 1)))
+        structure = self._structure(model, x, y)
+        return SampleFit(
+            model, xi, noise, False, oriented, count, 0, structure, True,
+            f"fit of {len(model.u)} units leaves {noise / self._scale:.2g} of the labels' "
+            f"spread on {rows:,} samples",
+            {"notes": "; ".join(self.notes), "rows": rows},
+        )  # fmt: skip
+
+    def _all_samples(self, model: Kinks, x: FloatArray, y: FloatArray) -> tuple[Kinks, float, int]:
+        """Gauss-Newton steps on all samples, while they help; at most three.
+
+        The start is within a few standard errors, where one step reaches the
+        least-squares estimate up to terms of second order.
+        """
+        left = residuals(model, x, y)
+        square, rows = float(left @ left), len(y)
+        if self.source is None or self.survey.train_count <= len(x):
+            return model, square, rows
+        best = model
+        for step in range(3):
+            self.report(f"all samples, step {step + 1}")
+            equations = stream_normal_equations(
+                self.source, self.plan, model, self.whitening, self.held
+            )
+            if step and equations.square >= square * (1.0 - 1e-12):
+                break
+            best, square, rows = model, equations.square, equations.count
+            move = damped_step(equations, 0.0)
+            # The decrease this step promises, in noise variances; below 1e-3 of
+            # one per parameter it changes nothing that matters.
+            gain = float(move @ equations.right)
+            model = model.moved(move)
+            if gain <= 1e-3 * len(move) * square / rows:
+                return model, max(square - gain, 0.0), rows
+        return best, square, rows
