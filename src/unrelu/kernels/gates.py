@@ -18,7 +18,15 @@ import scipy.linalg
 
 from unrelu._types import BoolArray, FloatArray, IntArray
 
-__all__ = ["choose_points", "combine", "design_rows", "select_pieces", "solve_pieces", "update"]
+__all__ = [
+    "choose_points",
+    "combine",
+    "design_rows",
+    "refit_outputs",
+    "select_pieces",
+    "solve_pieces",
+    "update",
+]
 
 
 def design_rows(on: BoolArray, outputs: FloatArray) -> FloatArray:
@@ -104,6 +112,59 @@ def combine(
     return theta, inverse @ inverse.T
 
 
+def refit_outputs(
+    on: BoolArray,
+    gradients: FloatArray,
+    std: FloatArray,
+    weights: FloatArray,
+    jumps: FloatArray,
+    jump_var: FloatArray,
+    speed: FloatArray,
+) -> FloatArray:
+    """Least squares for the output vectors, with the hidden directions known.
+
+    The jumps of slope on the line, ``u_j <w_j, v>``, say what ``u_j`` is; the
+    changes of gradient between measured pieces, ``sum u_j w_j`` over the units
+    between them, say it d times over.
+
+    Parameters
+    ----------
+    on, gradients, std
+        Gates ``(p, k)``, gradients ``(p, m, n)`` and deviations ``(p, m)`` of
+        the measured pieces, in the order of the line.
+    weights
+        ``w_j`` in the measured directions, ``(k, n)``.
+    jumps, jump_var, speed
+        On the line, ``(k, m)``, ``(k, m)``, ``(k,)``.
+
+    Returns
+    -------
+    ``u_j`` in columns, ``(m, k)``.
+    """
+    p, m, n = gradients.shape
+    k = len(weights)
+    between = on[1:] & ~on[:-1]
+    change = np.diff(gradients, axis=0)
+    outputs = np.empty((m, k))
+    blocks = (between[:, None, :] * weights.T).reshape((p - 1) * n, k)
+    for o in range(m):
+        spread = np.sqrt(std[1:, o] ** 2 + std[:-1, o] ** 2).repeat(n)
+        rows = np.concatenate(
+            [blocks / spread[:, None], np.diag(speed / np.sqrt(jump_var[:, o]))]
+        )
+        right = np.concatenate(
+            [change[:, o].ravel() / spread, jumps[:, o] / np.sqrt(jump_var[:, o])]
+        )
+        level = np.sqrt((rows**2).sum(axis=0))
+        gram = (rows / level).T @ (rows / level)
+        # One step of refinement makes up for the squared condition of the normal equations.
+        factor = scipy.linalg.cho_factor(gram, lower=True)
+        u = scipy.linalg.cho_solve(factor, (rows / level).T @ right) / level
+        u += scipy.linalg.cho_solve(factor, (rows / level).T @ (right - rows @ u)) / level
+        outputs[o] = u
+    return outputs
+
+
 def select_pieces(rows: FloatArray, std: FloatArray, surplus: float) -> IntArray:
     """Choose few gradients that determine all unknowns well.
 
@@ -154,9 +215,9 @@ def choose_points(
     Parameters
     ----------
     candidates
-        Design rows of one output each, ``(c, s)``.
+        Design rows, ``(c, m, s)``.
     variances
-        Variance that a gradient measured there would have, ``(c,)``.
+        Variance that a gradient measured there would have, ``(c, m)``.
     tests
         Design rows where predictions matter, ``(n, s)``.
     covariance
@@ -170,45 +231,52 @@ def choose_points(
         Candidates in order of choice (repeats possible), and the mean variance
         before each choice and after the last, ``(len(chosen) + 1,)``.
     """
-    moved = candidates @ covariance
-    between = moved @ candidates.T
+    c, m, size = candidates.shape
+    rows = candidates.reshape(c * m, size)
+    extra = variances.reshape(c * m)
+    moved = rows @ covariance
+    between = moved @ rows.T
     mixed = tests @ moved.T
     own = np.einsum("ns,ns->n", tests @ covariance, tests)
     course = [float(own.mean())]
     chosen: list[int] = []
     while len(chosen) < limit and course[-1] > goal:
-        spread = np.diagonal(between) + variances
-        gain = (mixed**2).mean(axis=0) / spread
+        spread = np.maximum(np.diagonal(between), 0.0) + extra
+        gain = ((mixed**2).mean(axis=0) / spread).reshape(c, m).sum(axis=1)
         best = int(np.argmax(gain))
-        own = own - mixed[:, best] ** 2 / spread[best]
-        mixed = mixed - np.multiply.outer(mixed[:, best], between[best] / spread[best])
-        between = between - np.multiply.outer(between[:, best], between[best] / spread[best])
+        for row in range(best * m, best * m + m):
+            scale = max(float(between[row, row]), 0.0) + float(extra[row])
+            pivot = between[row] / scale
+            own = own - mixed[:, row] ** 2 / scale
+            mixed = mixed - np.multiply.outer(mixed[:, row], pivot)
+            between = between - np.multiply.outer(between[:, row], pivot)
         chosen.append(best)
         course.append(float(max(own.mean(), 0.0)))
     return np.array(chosen, dtype=np.intp), np.array(course)
 
 
 def update(
-    theta: FloatArray,
-    covariance: FloatArray,
-    rows: FloatArray,
-    gradients: FloatArray,
-    variances: FloatArray,
+    covariance: FloatArray, rows: FloatArray, deviations: FloatArray, variances: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Take new gradients in (the step of a Kalman filter).
 
     Parameters
     ----------
-    theta, covariance
-        Shapes ``(s, n)`` and ``(s, s)``.
-    rows, gradients, variances
-        Shapes ``(r, s)``, ``(r, n)`` and ``(r,)``.
+    covariance
+        Of theta, ``(s, s)``.
+    rows, deviations, variances
+        Design rows ``(r, s)``, measured less predicted gradients ``(r, n)``,
+        and the variances of the measured ones ``(r,)``.
+
+    Returns
+    -------
+    change, covariance
+        What to add to theta, ``(s, n)``, and its new covariance.
     """
     moved = rows @ covariance
     inner = moved @ rows.T
     inner[np.diag_indices(len(inner))] += variances
     factor = scipy.linalg.cho_factor(inner, lower=True)
-    correction = scipy.linalg.cho_solve(factor, gradients - rows @ theta)
-    theta = theta + moved.T @ correction
+    change = moved.T @ scipy.linalg.cho_solve(factor, deviations)
     covariance = covariance - moved.T @ scipy.linalg.cho_solve(factor, moved)
-    return theta, 0.5 * (covariance + covariance.T)
+    return change, 0.5 * (covariance + covariance.T)

@@ -16,7 +16,13 @@ from collections.abc import Callable
 import numpy as np
 
 from unrelu._types import FloatArray, IntArray
-from unrelu.kernels.gates import combine, design_rows, select_pieces, solve_pieces
+from unrelu.kernels.gates import (
+    combine,
+    design_rows,
+    refit_outputs,
+    select_pieces,
+    solve_pieces,
+)
 from unrelu.kernels.units import Units
 from unrelu.steps.gradients import GradientConfig, measure_gradients, orthogonal_directions
 from unrelu.steps.lines import LineConfig, LineScan, find_kinks
@@ -39,6 +45,8 @@ class SurveyConfig:
     a single chunk: larger steps are more precise, and cost repeats."""
     crossings_many: float = 1.5
     """The same where a piece has several chunks: a repeat then costs little beside them."""
+    stretch: float = 3.0
+    """Steps in tight pieces are up to this factor longer than that."""
     surplus: float = 1.35
     """Equations per unknown, where several outputs let pieces be chosen."""
     max_choice: int = 400
@@ -80,15 +88,19 @@ class SurveyLine:
 
     def seeds(self) -> tuple[FloatArray, FloatArray]:
         """Places for the first clusters of points, and the local scale there."""
-        if math.isfinite(self.scale):
-            ends = math.asinh(self.high / self.scale), math.asinh(-self.low / self.scale)
-            u = np.array([-ends[1], -ends[1] / 2, -1.5, -0.5, 0.5, 1.5, ends[0] / 2, ends[0]])
-            return self.scale * np.sinh(u), self.scale * np.cosh(u)
-        length = self.high - self.low
-        fractions = np.array([0.0, 0.15, 0.35, 0.65, 0.85, 1.0])
-        # Clusters reach one and a half spacings to both sides: stay inside the ends.
-        fractions = fractions * (1.0 - 1e-4) + 5e-5
-        return self.low + length * fractions, np.full(6, 0.5 * length)
+        if not math.isfinite(self.scale):
+            length = self.high - self.low
+            # Clusters reach a few spacings to both sides: stay inside the ends.
+            fractions = np.array([0.0, 0.15, 0.35, 0.65, 0.85, 1.0]) * (1.0 - 1e-4) + 5e-5
+            return self.low + length * fractions, np.full(6, 0.5 * length)
+        low, high = math.asinh(self.low / self.scale), math.asinh(self.high / self.scale)
+        inner = [u for u in (-1.5, -0.5, 0.15, 0.5, 1.5) if low + 0.1 < u < high - 0.1]
+        if low < 0:
+            inner.remove(0.15)
+        outer = [u for u in (low, low / 2, high / 2, high) if abs(u) > 3.0 or u in (low, high)]
+        u = np.sort(np.array(inner + outer))
+        u[0] += 1e-4 if abs(low) < 1.0 else 0.0
+        return self.scale * np.sinh(u), self.scale * np.cosh(u)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,11 +231,13 @@ def survey(
     width = min(len(directions), gradient_config.chunk)
     expected = config.crossings_many if many else config.crossings
     steps = expected * np.pi / (max(1, width) * crowd)
+    # Tight pieces are the least precise: there longer steps are worth more repeats.
+    steps *= np.clip(np.median(steps) / steps, 1.0, config.stretch**2) ** 0.5
     points = line.points(t)
     values = np.array([p.predict(float(s)) for p, s in zip(scan.pieces, t, strict=True)])
     outputs, speed = _output_vectors(scan, noise, line)
     level = noise.at(points)
-    reference = _reference(steps, level)
+    reference = int(np.argmin(level.max(axis=1)))  # its value fixes the constant
     on = np.tri(k + 1, k, -1, dtype=bool)  # piece p: units 0 .. p - 1 are on
     if m == 1:
         chosen: IntArray = np.arange(k + 1)
@@ -249,9 +263,16 @@ def survey(
     if m == 1:
         theta, covariance = solve_pieces(found.derivatives[:, :, 0], std[:, 0], outputs)
     else:
-        theta, covariance = combine(
-            design_rows(on[chosen], outputs), found.derivatives.transpose(0, 2, 1), std
-        )
+        gradients = found.derivatives.transpose(0, 2, 1)
+        jump_var = np.array(
+            [a.slope_var + b.slope_var for a, b in zip(scan.pieces, scan.pieces[1:], strict=False)]
+        ).reshape(k, m)
+        for _ in range(2):
+            theta, covariance = combine(design_rows(on[chosen], outputs), gradients, std)
+            outputs = refit_outputs(
+                on[chosen], gradients, std, theta[m:], scan.jumps, jump_var, speed
+            )
+        theta, covariance = combine(design_rows(on[chosen], outputs), gradients, std)
     weights = speed[:, None] * v + theta[m:] @ directions
     slope = scan.pieces[0].slope
     linear = np.multiply.outer(slope, v) + theta[:m] @ directions
@@ -264,11 +285,6 @@ def survey(
         value=values[reference],
     )
     return Survey(units, covariance, scan, bool(found.ok.all()))
-
-
-def _reference(steps: FloatArray, level: FloatArray) -> int:
-    """Return the piece whose value fixes the constant: the roomiest by noise."""
-    return int(np.argmin(level.max(axis=1) / steps))
 
 
 def _output_vectors(

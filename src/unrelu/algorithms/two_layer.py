@@ -1,0 +1,447 @@
+"""Exact extraction of depth-2 ReLU networks (Daniely & Granot, Theorems 1 and 2).
+
+Reference
+---------
+A. Daniely and E. Granot, *An Exact Poly-Time Membership-Queries Algorithm for
+Extracting a Three-Layer ReLU Network*, 2021.
+
+Setting
+-------
+Black-box access to ``f(x) = sum_j u_j relu(<w_j, x> + b_j) + c`` with any
+number of hidden units and m >= 1 outputs, on all of R^d, on the non-negative
+orthant or in a box; the answers may be probabilities (softmax, logistic).
+
+Assumptions
+-----------
+The paper assumes general position. Here: no feature of f hides between the
+points asked (see the certificate), and hyperplanes are far enough apart to be
+told apart at the noise of the answers. Hyperplanes parallel to an axis, dead
+units, units sharing a hyperplane and affine functions are fine.
+
+Guarantee
+---------
+RECOVERED: the returned network agreed with the target at every held-out point
+of the certificate, within the stated tolerance: rounding of the answers and
+the predicted error of the recovery. Units that share one hyperplane are
+returned as one; units without a kink in the domain are part of the affine term.
+
+Map to the paper
+----------------
+==========================================  =====================================
+FIND_CP, Algorithm 1                        :func:`unrelu.steps.lines.find_kinks`
+AFFINE, Algorithm 2                         :func:`unrelu.steps.gradients.measure_gradients`
+FIND_HP, Algorithm 3                        :func:`unrelu.steps.survey.survey`
+IS_CONVEX, Algorithm 4                      the sign of the jump of slope, in ``survey``
+IS_GENERAL, Algorithm 5                     the checks of ``measure_gradients``
+Algorithm 6, lines 1-5 and 6-7              ``survey`` and :class:`unrelu.kernels.units.Units`
+Theorem 2: all half-axes                    :meth:`_Extraction.cover`
+==========================================  =====================================
+
+Deviations
+----------
+- A random line instead of the first axis: rows may have exact zeros.
+- Kinks are found by intersecting neighbouring pieces and testing both sides,
+  not by halving down to delta^2: about 5 answers each instead of log(1/delta).
+- The gradient after one kink is the gradient before the next, and the slope
+  along the line is known: d - 1 answers per piece instead of 2d per kink.
+- With several outputs about k / m pieces are measured instead of k + 1.
+- A few gradients at roomy points sharpen the result at the end, as float64
+  answers are not exact.
+- The residual is searched until random checks pass, since one line may miss a
+  unit; the paper's general position excludes that.
+- Signs of the units are resolved where they are determined, so that there is
+  no affine term where the target has none.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from unrelu._random import RandomState, as_generator
+from unrelu._types import ArrayLike, FloatArray
+from unrelu.errors import BudgetExhausted
+from unrelu.kernels.units import Units, join_units, resolve_signs
+from unrelu.oracles import as_oracle
+from unrelu.oracles.base import Oracle
+from unrelu.progress import Progress, as_progress
+from unrelu.result import Certificate, Provenance, RecoveryResult, StageReport, Status
+from unrelu.steps.certify import CertifyConfig, certify_units
+from unrelu.steps.domains import Domain, as_domain
+from unrelu.steps.gradients import GradientConfig
+from unrelu.steps.lines import LineConfig
+from unrelu.steps.noise import NoiseModel
+from unrelu.steps.refine import RefineConfig, predicted_error, refine_units
+from unrelu.steps.survey import SurveyConfig, SurveyLine, calibrate, scan_line, survey
+
+__all__ = ["TwoLayerConfig", "TwoLayerResult", "extract_two_layer"]
+
+
+@dataclasses.dataclass(frozen=True)
+class TwoLayerConfig:
+    """Every choice of the extraction that is a number."""
+
+    line: LineConfig = LineConfig()
+    gradients: GradientConfig = GradientConfig()
+    survey: SurveyConfig = SurveyConfig()
+    refine: RefineConfig = RefineConfig()
+    certify: CertifyConfig = CertifyConfig()
+    checks: int = 12
+    """Random points checked before the certificate; more for wider networks."""
+    check_accept: float = 12.0
+    """Deviations, in predicted standard deviations, that a check lets pass."""
+    repairs: int = 12
+    """Lines searched for what a check found missing."""
+    precision: float = 5e-12
+    """Root mean square error over std(f) below which nothing is refined."""
+    effort: float = 0.07
+    effort_thin: float = 1.2
+    """Refinement spends up to ``effort + effort_thin / d`` queries per parameter: a thin
+    network has few parameters for the same number of kinks."""
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class TwoLayerResult(RecoveryResult):
+    """A recovered depth-2 network and what is known about it.
+
+    Attributes
+    ----------
+    width
+        Number of hidden units found.
+    signs_determined
+        True: the network has no skip term and its units point the right way.
+        False: it is the affine-skip form of equation (2).
+    noise
+        Standard deviation of an answer's error, at typical inputs.
+    predicted_error
+        Root mean square error of the network at typical inputs, as predicted
+        from the noise, in answer units.
+    answers
+        ``"values"`` or ``"log-odds"``: what the network computes.
+    """
+
+    width: int = 0
+    signs_determined: bool = False
+    noise: float = 0.0
+    predicted_error: float = 0.0
+    answers: str = "values"
+
+
+class _Extraction:
+    """One run: the state that the stages share."""
+
+    def __init__(
+        self,
+        oracle: Oracle,
+        domain: Domain,
+        rng: np.random.Generator,
+        progress: Progress,
+        config: TwoLayerConfig,
+    ) -> None:
+        self.oracle, self.domain, self.rng = oracle, domain, rng
+        self.progress, self.config = progress, config
+        self.stages: list[StageReport] = []
+        self.noise: NoiseModel | None = None
+        self.units: Units | None = None
+        self.covariance = np.zeros((0, 0))
+        self.problems: list[str] = []
+
+    # ---------------------------------------------------------------- helpers
+
+    @contextmanager
+    def stage(self, name: str, message: str = "") -> Iterator[dict[str, Any]]:
+        """Charge and time what happens inside; details may be filled in."""
+        details: dict[str, Any] = {}
+        before = self.oracle.queries.total
+        start = time.perf_counter()
+        try:
+            with self.oracle.stage(name):
+                yield details
+        finally:
+            self.stages.append(
+                StageReport(
+                    name,
+                    queries=self.oracle.queries.total - before,
+                    seconds=time.perf_counter() - start,
+                    message=message,
+                    details=details,
+                )
+            )
+
+    def draw(self, n: int) -> FloatArray:
+        return self.domain.draw(n, self.rng)
+
+    def residual(self, points: FloatArray) -> FloatArray:
+        answers = self.oracle(points)
+        return answers if self.units is None else answers - self.units(points)
+
+    def residual_noise(self) -> NoiseModel:
+        """Noise of the residual: of the answers, and of the units found so far."""
+        assert self.noise is not None
+        if self.units is None or self.units.count == 0:
+            return self.noise
+        points = self.draw(64)
+        error = predicted_error(self.units, self.covariance, points)
+        distance = np.linalg.norm(points - self.units.base, axis=1)
+        growth = float(np.max(error / distance))
+        return self.noise.widened(0.0, growth)
+
+    # ----------------------------------------------------------------- stages
+
+    def first_line(self) -> None:
+        """Algorithm 6, lines 1-6, on a random line."""
+        config = self.config
+        line = self.domain.line(self.rng, config.survey.reach)
+        with self.stage("calibration"):
+            near = 10.0 * self.domain.scale if self.domain.kind != "box" else math.inf
+            self.noise, seeds = calibrate(self.oracle, line, near=near)
+        self.progress.update("line search", 0, None)
+        with self.stage("line search") as details:
+            scan = scan_line(self.oracle, line, self.noise, seeds, config=config.line)
+            details |= {"kinks": len(scan.kinks), "rounds": scan.rounds}
+        self.progress.update("line search", 1, 1, f"{len(scan.kinks)} kinks")
+        with self.stage("gradients") as details:
+            found = survey(
+                self.oracle,
+                line,
+                self.noise,
+                scan,
+                rng=self.rng,
+                bounds=self.domain.bounds,
+                config=config.survey,
+                gradient_config=config.gradients,
+            )
+            details |= {"pieces": len(scan.kinks) + 1}
+        self.units, self.covariance = found.units, found.covariance
+        self.progress.update("gradients", 1, 1, f"{self.units.count} units")
+
+    def failures(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Deviation at points in units of its predicted deviation, and the residuals."""
+        assert self.noise is not None and self.units is not None
+        residual = self.residual(points)
+        spread = np.sqrt(
+            self.noise.at(points) ** 2
+            + predicted_error(self.units, self.covariance, points)[:, None] ** 2
+        )
+        return np.abs(residual / spread).max(axis=1), residual
+
+    def check(self) -> FloatArray | None:
+        """Return a typical input at which the units are wrong, or None."""
+        assert self.units is not None
+        count = self.config.checks + min(52, self.units.count // 8)
+        points = self.draw(count)
+        with self.stage("check") as details:
+            miss, _ = self.failures(points)
+        details["worst"] = float(miss.max())
+        worst = int(np.argmax(miss))
+        return points[worst] if miss[worst] > self.config.check_accept else None
+
+    def search_residual(self, line: SurveyLine) -> int:
+        """Look for units on a line that the residual still shows; returns how many."""
+        config = self.config
+        noise = self.residual_noise()
+        with self.stage("residual search") as details:
+            positions, scales = line.seeds()
+            positions = np.concatenate([positions, positions + 1e-4 * scales])
+            positions = positions[(positions >= line.low) & (positions <= line.high)]
+            positions = np.unique(np.append(positions, np.clip(0.0, line.low, line.high)))
+            answers = self.residual(line.points(positions))
+            level = noise.std(line.norms(positions))
+            if (np.abs(answers) <= config.check_accept * level).all():
+                return 0
+            seeds = [(positions[i : i + 1], answers[i : i + 1]) for i in range(len(positions))]
+            scan = scan_line(self.residual, line, noise, seeds, config=config.line)
+            found = survey(
+                self.residual,
+                line,
+                noise,
+                scan,
+                rng=self.rng,
+                bounds=self.domain.bounds,
+                config=config.survey,
+                gradient_config=config.gradients,
+            )
+            details |= {"kinks": len(scan.kinks)}
+        self.join(found.units, found.covariance)
+        return len(scan.kinks)
+
+    def join(self, new: Units, covariance: FloatArray) -> None:
+        """Add units found in the residual."""
+        assert self.units is not None
+        m, old = len(new.outputs), self.units.count
+        size = m + old + new.count
+        joint = np.zeros((size, size))
+        joint[: m + old, : m + old] = self.covariance
+        index = np.concatenate([np.arange(m), np.arange(m + old, size)])
+        joint[np.ix_(index, index)] += covariance
+        self.units, self.covariance = join_units(self.units, new), joint
+
+    def repair(self) -> bool:
+        """Check, and search the residual where a check fails, until one passes."""
+        for attempt in range(self.config.repairs + 1):
+            bad = self.check()
+            if bad is None:
+                return True
+            if attempt < self.config.repairs:
+                line = self.domain.line(self.rng, self.config.survey.reach, through=bad)
+                self.search_residual(line)
+        return False
+
+    def cover(self) -> None:
+        """Theorem 2: search the residual on lines that meet every hyperplane."""
+        for line in self.domain.axes(self.config.survey.reach):
+            self.search_residual(line)
+
+    def refine(self) -> None:
+        """Sharpen the units where the predicted error is above the goal."""
+        assert self.units is not None and self.noise is not None
+        config = self.config
+        k, d = self.units.count, self.domain.dimension
+        limit = int((config.effort + config.effort_thin / d) * k)
+        points = self.draw(256)
+        scale = float(self.units(points).std(axis=0).max())
+        goal = max(config.precision * scale, float(self.noise.at(points).max()))
+        with self.stage("refinement") as details:
+            done = refine_units(
+                self.oracle,
+                self.units,
+                self.covariance,
+                self.noise,
+                self.draw,
+                limit=limit,
+                goal=goal,
+                rng=self.rng,
+                bounds=self.domain.bounds,
+                config=config.refine,
+                gradient_config=config.gradients,
+            )
+            details["points"] = done.points
+        self.units, self.covariance = done.units, done.covariance
+
+    def finish_signs(self) -> bool:
+        """Turn units over so that the affine term vanishes, where that is determined."""
+        assert self.units is not None
+        m = len(self.units.outputs)
+        std = math.sqrt(max(float(np.max(np.diagonal(self.covariance)[:m], initial=0.0)), 0.0))
+        turn = resolve_signs(self.units, max(std, 1e-14 * float(np.abs(self.units.linear).max())))
+        if turn is None:
+            return False
+        self.units = self.units.turned(turn)
+        return True
+
+
+def extract_two_layer(
+    oracle: Any,
+    *,
+    domain: str | tuple[ArrayLike, ArrayLike] = "all",
+    rng: RandomState = None,
+    progress: Progress | None = None,
+    config: TwoLayerConfig | None = None,
+) -> TwoLayerResult:
+    """Recover a network with one hidden layer from queries.
+
+    Parameters
+    ----------
+    oracle
+        An :class:`~unrelu.oracles.Oracle`, or anything that
+        :func:`~unrelu.oracles.as_oracle` takes.
+    domain
+        Where the target may be asked: ``"all"``, ``"nonnegative"``, or a box
+        ``(low, high)`` of numbers or arrays of length d.
+    rng
+        Seed or generator; the same seed gives the same result.
+    progress
+        Receives updates while it runs.
+    config
+        Tolerances and sizes.
+
+    Returns
+    -------
+    TwoLayerResult
+        RECOVERED promises that the network agreed with the target at every
+        held-out point of the certificate within its tolerance.
+    """
+    target = as_oracle(oracle)
+    config = TwoLayerConfig() if config is None else config
+    area = as_domain(domain, target.input_dim)
+    generator = as_generator(rng)
+    provenance = Provenance(
+        algorithm="extract_two_layer",
+        seed=rng if isinstance(rng, int) else None,
+        options={"domain": area.kind},
+        target=target.identity,
+    )
+    run = _Extraction(target, area, generator, as_progress(progress), config)
+    certificate: Certificate | None = None
+    signs = False
+    try:
+        run.first_line()
+        passed = run.repair()
+        if passed:
+            run.cover()
+            run.refine()
+        signs = run.finish_signs()
+        status, message, certificate = _conclude(run, passed)
+    except BudgetExhausted as error:
+        status = Status.BUDGET_EXHAUSTED
+        message = f"{error}; what was found until then is returned"
+    return _result(run, status, message, provenance, certificate, signs)
+
+
+def _conclude(run: _Extraction, passed: bool) -> tuple[Status, str, Certificate | None]:
+    assert run.units is not None and run.noise is not None
+    if not passed:
+        return (
+            Status.PARTIAL,
+            f"random checks still fail after {run.config.repairs} more lines; the target may "
+            "have more than one hidden layer, or answers that are not piecewise affine",
+            None,
+        )
+    with run.stage("certificate"):
+        certificate, verdict = certify_units(
+            run.oracle,
+            run.units,
+            run.covariance,
+            run.noise,
+            run.domain,
+            rng=run.rng,
+            config=run.config.certify,
+        )
+    if verdict:
+        return Status.ASSUMPTION_VIOLATED, verdict, certificate
+    return Status.RECOVERED, f"{run.units.count} hidden units; {certificate}", certificate
+
+
+def _result(
+    run: _Extraction,
+    status: Status,
+    message: str,
+    provenance: Provenance,
+    certificate: Certificate | None,
+    signs: bool,
+) -> TwoLayerResult:
+    units = run.units
+    noise = error = 0.0
+    if units is not None and run.noise is not None:
+        points = run.domain.draw(64, np.random.default_rng(0))
+        noise = float(run.noise.at(points).max(axis=1).mean())
+        error = float(np.sqrt(np.mean(predicted_error(units, run.covariance, points) ** 2)))
+    return TwoLayerResult(
+        status=status,
+        message=message,
+        queries=run.oracle.queries,
+        provenance=provenance,
+        network=None if units is None else units.network(skip=not signs),
+        certificate=certificate,
+        stages=tuple(run.stages),
+        width=0 if units is None else units.count,
+        signs_determined=signs,
+        noise=noise,
+        predicted_error=error,
+    )

@@ -1,0 +1,134 @@
+"""Where a target may be asked, and how lines and typical inputs lie there."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+
+from unrelu._types import ArrayLike, FloatArray
+from unrelu.errors import InvalidInput
+from unrelu.steps.survey import SurveyLine
+
+__all__ = ["Domain", "as_domain"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Domain:
+    """All of space, the non-negative orthant, or a box.
+
+    Attributes
+    ----------
+    kind
+        ``"all"``, ``"nonnegative"`` or ``"box"``.
+    low, high
+        Corners, ``(d,)``; infinite where there is no bound.
+    """
+
+    kind: str
+    low: FloatArray
+    high: FloatArray
+
+    @property
+    def dimension(self) -> int:
+        """Number of inputs, d."""
+        return len(self.low)
+
+    @property
+    def bounds(self) -> tuple[FloatArray, FloatArray] | None:
+        """Corners of the box, or None where all points may be asked."""
+        return None if self.kind == "all" else (self.low, self.high)
+
+    @property
+    def distribution(self) -> str:
+        """The distribution of :meth:`draw`, in words."""
+        return {
+            "all": "standard Gaussian",
+            "nonnegative": "absolute Gaussian",
+            "box": "uniform in the box",
+        }[self.kind]
+
+    @property
+    def scale(self) -> float:
+        """Typical length of a typical input."""
+        if self.kind == "box":
+            return float(np.linalg.norm(self.high - self.low))
+        return math.sqrt(self.dimension)
+
+    def draw(self, n: int, rng: np.random.Generator) -> FloatArray:
+        """Draw typical inputs, ``(n, d)``."""
+        if self.kind == "box":
+            return np.asarray(rng.uniform(self.low, self.high, size=(n, self.dimension)))
+        x = rng.standard_normal((n, self.dimension))
+        return np.abs(x) if self.kind == "nonnegative" else x
+
+    def line(
+        self, rng: np.random.Generator, reach: float, through: FloatArray | None = None
+    ) -> SurveyLine:
+        """Draw a line in a random direction, through a point or a typical input.
+
+        ``reach`` limits an unbounded line, in units of its scale.
+        """
+        d = self.dimension
+        base = self.draw(1, rng)[0] if through is None else through
+        direction = rng.standard_normal(d)
+        if self.kind == "box":
+            direction *= self.high - self.low
+        direction /= np.linalg.norm(direction)
+        if self.kind == "all":
+            scale = math.sqrt(d)
+            return SurveyLine(base, direction, -reach * scale, reach * scale, scale)
+        if self.kind == "nonnegative" and through is None:
+            direction = np.abs(direction)  # a ray from the boundary to infinity
+        return self.chord(base, direction, reach)
+
+    def chord(self, base: FloatArray, direction: FloatArray, reach: float) -> SurveyLine:
+        """Return the part of a line inside the domain."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            to_low = np.where(direction != 0, (self.low - base) / direction, -np.inf)
+            to_high = np.where(direction != 0, (self.high - base) / direction, np.inf)
+        start = float(np.minimum(to_low, to_high).max())
+        stop = float(np.maximum(to_low, to_high).min())
+        limit = reach * math.sqrt(self.dimension)
+        if stop > limit:  # unbounded ahead: orders of magnitude count
+            return SurveyLine(base + start * direction, direction, 0.0, limit, self.scale)
+        if start < -limit:
+            return SurveyLine(base + stop * direction, -direction, 0.0, limit, self.scale)
+        # Step a hair inside, so that rounding never leaves the box.
+        inset = 1e-12 * (stop - start)
+        return SurveyLine(base, direction, start + inset, stop - inset, math.inf)
+
+    def axes(self, reach: float) -> list[SurveyLine]:
+        """Return the d half-axes of the orthant: every hyperplane that meets it, meets one."""
+        if self.kind != "nonnegative":
+            return []
+        limit = reach * self.scale
+        return [
+            SurveyLine(np.zeros(self.dimension), axis, 0.0, limit, self.scale)
+            for axis in np.eye(self.dimension)
+        ]
+
+
+def as_domain(domain: str | tuple[ArrayLike, ArrayLike], d: int) -> Domain:
+    """Check a caller's domain: ``"all"``, ``"nonnegative"`` or ``(low, high)``."""
+    if isinstance(domain, str):
+        if domain == "all":
+            return Domain("all", np.full(d, -np.inf), np.full(d, np.inf))
+        if domain == "nonnegative":
+            return Domain("nonnegative", np.zeros(d), np.full(d, np.inf))
+        raise InvalidInput(
+            f"domain must be 'all', 'nonnegative' or a pair (low, high), got {domain!r}"
+        )
+    try:
+        low, high = domain
+        corners = [np.array(np.broadcast_to(np.asarray(c, float), (d,))) for c in (low, high)]
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(
+            f"a box is a pair (low, high) of numbers or of arrays of length {d}: {error}"
+        ) from error
+    if not (np.isfinite(corners[0]).all() and np.isfinite(corners[1]).all()):
+        raise InvalidInput("the corners of a box must be finite")
+    if not (corners[0] < corners[1]).all():
+        raise InvalidInput("every lower bound of the box must lie below the upper one")
+    return Domain("box", corners[0], corners[1])
