@@ -10,6 +10,7 @@ from unrelu.steps.span_label_search import (
     LabelSearch,
     add_normals,
     check_crossings,
+    confirm_from_labels,
     grow_from_labels,
     screen_boundary,
     sharpen_from_labels,
@@ -56,7 +57,10 @@ def span_from_labels(
                 scales=scales, progress=run.progress,
             )  # fmt: skip
             details |= {"normals": len(search.rows), "discarded": search.discarded}
-        before = search.spectrum.rank
+        with run.stage("confirm"):
+            confirmed = confirm_from_labels(oracle, search, config=config.labels, scales=scales)
+        if not (confirmed and _stays_put(run, search, scale)):
+            continue
         with run.stage("sharpen") as details:
             search.inconsistent = 0.0
             sharpen_from_labels(
@@ -64,25 +68,16 @@ def span_from_labels(
                 scales=scales, progress=run.progress,
             )  # fmt: skip
             details |= {"passes": search.passes, "misfit": search.inconsistent}
-        with run.stage("screen"):
-            leaving = screen_boundary(
-                oracle, search, rng, scale=scale, config=config.labels, scales=scales
-            )
         if search.inconsistent:  # a direction is missing: more normals lift it over the floor
             with run.stage("normals"):
                 more = find_boundary(
-                    oracle, max(config.labels.batch, before), rng, scale=scale,
+                    oracle, max(config.labels.batch, search.spectrum.rank), rng, scale=scale,
                     finest=resolution.noise / 2.0, scales=scales,
                 )  # fmt: skip
                 if more is not None:
                     add_normals(oracle, search, more, rng, config=config.labels, scales=scales)
             continue
-        if leaving is None:
-            search.finished = True
-            break
-        with run.stage("normals"):
-            add_normals(oracle, search, leaving, rng, config=config.labels, scales=scales)
-        if search.spectrum.rank == before:
+        if _stays_put(run, search, scale):
             search.finished = True
             break
     if search.spectrum.rank == 0:
@@ -95,6 +90,26 @@ def span_from_labels(
         _certify_labels(run, scale)
     unseen = unseen_share(config.labels.patience, config.confidence, "boundary normal")
     return run.conclude(rank, search.finished or len(search.basis) == rank, unseen)
+
+
+def _stays_put(run: SpanRun, search: LabelSearch, scale: float) -> bool:
+    """Screen fresh boundary points; add the normals of those that move.
+
+    True if none moved, or if their normals added nothing: tangential search
+    directions raise false alarms, and the certificate has the last word.
+    """
+    config, before = run.config, search.spectrum.rank
+    with run.stage("screen"):
+        leaving = screen_boundary(
+            run.oracle, search, run.rng, scale=scale, config=config.labels,
+            scales=config.label_scales,
+        )  # fmt: skip
+        if leaving is None:
+            return True
+        add_normals(
+            run.oracle, search, leaving, run.rng, config=config.labels, scales=config.label_scales
+        )
+    return search.spectrum.rank == before
 
 
 def _certify_labels(run: SpanRun, scale: float) -> None:
@@ -113,7 +128,7 @@ def _certify_labels(run: SpanRun, scale: float) -> None:
         size = scale * float(np.sqrt(n))
         leak = size * search.angle + search.resolution.noise
         within = config.certificate_margin * config.labels.screen * leak
-        stays = check_crossings(
+        stays, _ = check_crossings(
             run.oracle, boundary, search.basis, run.rng, step=size, within=within
         )
     run.certificate = Certificate.from_deviations(

@@ -11,7 +11,13 @@ from unrelu.algorithms._span_common import SpanResult, SpanRun, unseen_share
 from unrelu.errors import InvalidInput
 from unrelu.kernels.span_obfuscate import remove_span
 from unrelu.result import Certificate, Status
-from unrelu.steps.span_grow import SpanSearch, grow_span, sharpen_span, strengthen_span
+from unrelu.steps.span_grow import (
+    SpanSearch,
+    confirm_span,
+    grow_span,
+    sharpen_span,
+    strengthen_span,
+)
 from unrelu.steps.span_plan import SpanPlan, gradients_from_replies, noise_from_replies
 from unrelu.steps.span_values import estimate_noise, find_step, random_directions
 
@@ -49,14 +55,19 @@ def span_from_values(
         )
 
     def grow() -> None:
-        with run.stage("gradients") as details:
+        for _ in range(config.growth.confirmations):
             search.quiet = 0
-            grow_span(
-                oracle, search, rng, noise, step=step, scale=scale,
-                limit=n if rank is None else rank,
-                config=config.growth, scales=config.scales, progress=run.progress,
-            )  # fmt: skip
-            details |= {"gradients": len(search.ranks), "rejected": search.rejected}
+            with run.stage("gradients") as details:
+                grow_span(
+                    oracle, search, rng, noise, step=step, scale=scale,
+                    limit=n if rank is None else rank,
+                    config=config.growth, scales=config.scales, progress=run.progress,
+                )  # fmt: skip
+                details |= {"gradients": len(search.ranks), "rejected": search.rejected}
+            with run.stage("confirm"):
+                if confirm_span(oracle, search, config=config.growth, scales=config.scales):
+                    return
+        search.finished = False
 
     grow()
     if search.spectrum.rank == 0:

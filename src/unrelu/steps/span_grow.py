@@ -18,12 +18,20 @@ from unrelu.steps.span_values import (
     Gradients,
     ValueScales,
     find_neighbourhood,
+    locate_change,
     measure_gradient,
     measure_null_slopes,
     screen_points,
 )
 
-__all__ = ["GrowthConfig", "SpanSearch", "grow_span", "sharpen_span", "strengthen_span"]
+__all__ = [
+    "GrowthConfig",
+    "SpanSearch",
+    "confirm_span",
+    "grow_span",
+    "sharpen_span",
+    "strengthen_span",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,8 +54,15 @@ class GrowthConfig:
         Points in a row that must stay inside the span before the search ends.
         With none of T leaving, a fraction above 1 - 0.05^(1/T) would have
         been seen with 95 % confidence.
+    attempts
+        Candidates tried, best first, before new ones are drawn.
+    confirm
+        Part of a slope by which it may differ when asked for again; accepted
+        directions stand at least 20 noise levels high where they show most.
+    confirmations
+        How often growing may start again after a direction was not confirmed.
     setbacks
-        Gradients in a row that may add nothing (a kink, or a direction below
+        Rounds in a row that may add nothing (a kink, or a direction below
         the noise) before the search gives up on growing.
     longest
         Longest null-space step, in units of the inputs' typical norm. Beyond
@@ -70,6 +85,9 @@ class GrowthConfig:
     candidates: int = 6
     probes: int = 3
     patience: int = 100
+    attempts: int = 2
+    confirm: float = 0.5
+    confirmations: int = 3
     setbacks: int = 6
     negligible: float = 1e-6
     extra: float = 0.08
@@ -151,18 +169,24 @@ def grow_span(
 ) -> None:
     """Complete gradients that leave the span until ``patience`` points do not.
 
-    Ends as well when the rank reaches ``limit``, or after ``setbacks``
-    gradients that added nothing.
+    While directions are missing, short steps around Gaussian points find them
+    everywhere. Once a batch of candidates stays inside, the rest of the
+    ``patience`` points is moved by an input's norm, which also shows units that
+    are off at the point itself; where an answer changes, the change is traced
+    to its place. Ends as well when the rank reaches ``limit``, or after
+    ``setbacks`` gradients that added nothing.
     """
     n = oracle.input_dim
     setbacks = 0
     while search.spectrum.rank < limit and setbacks < config.setbacks:
-        wanted = config.candidates if search.quiet == 0 else config.patience - search.quiet
+        calm = search.quiet > 0
+        wanted = config.patience - search.quiet if calm else config.candidates
+        size = config.longest * scale * np.sqrt(n) if calm else step
         x = scale * rng.standard_normal((wanted, n))
-        answers, change = screen_points(
-            oracle, x, search.basis, noise, rng, step=step, probes=config.probes
+        answers, change, moved = screen_points(
+            oracle, x, search.basis, noise, rng, step=size, probes=config.probes
         )
-        threshold = config.margin * np.sqrt(1.0 + _leak(search, noise, step, config) ** 2)
+        threshold = config.margin * np.sqrt(1.0 + _leak(search, noise, size, config) ** 2)
         leaving = np.flatnonzero(change > threshold)
         if len(leaving) == 0:
             search.quiet += wanted
@@ -172,23 +196,73 @@ def grow_span(
             continue
         search.quiet = 0
         grew = False
-        for index in leaving[np.argsort(-change[leaving])][:2]:
-            around = find_neighbourhood(
-                oracle, x[index], answers[index], noise, rng, step=step, scales=scales
-            )
-            if around is None or change[index] * around.reach < threshold * step:
-                search.rejected += 1
-                continue
-            gradient = measure_gradient(oracle, around, noise, scales=scales)
-            if gradient is None:
-                search.rejected += 1
-                continue
-            grew = search.add(gradient, config.margin)
-            break
+        for index in leaving[np.argsort(-change[leaving])][: config.attempts]:
+            places = [] if calm else [(x[index], answers[index])]
+            for place in (*places, None):
+                if place is None:
+                    y = locate_change(oracle, x[index], moved[index], noise, scales=scales)
+                    place = (y, oracle(y[None])[0])
+                gradient = _complete(oracle, place, noise, rng, step=step, scales=scales)
+                if gradient is None:
+                    search.rejected += 1
+                elif search.add(gradient, config.margin):
+                    grew = True
+                    break
+            if grew:
+                break
         setbacks = 0 if grew else setbacks + 1
         search.undecided += not grew
         progress.update("gradients", search.spectrum.rank, None, f"rank {search.spectrum.rank}")
     search.finished = search.spectrum.rank >= limit
+
+
+def _complete(
+    oracle: Oracle,
+    place: tuple[FloatArray, FloatArray],
+    noise: FloatArray,
+    rng: np.random.Generator,
+    *,
+    step: float,
+    scales: ValueScales,
+) -> Gradients | None:
+    """Measure the gradient at a point and its answer, if it lies in a linear piece."""
+    around = find_neighbourhood(oracle, *place, noise, rng, step=step, scales=scales)
+    if around is None:
+        return None
+    return measure_gradient(oracle, around, noise, scales=scales)
+
+
+def confirm_span(
+    oracle: Oracle, search: SpanSearch, *, config: GrowthConfig, scales: ValueScales
+) -> bool:
+    """Look at every direction once more, from the other side; drop what does not return.
+
+    Each basis direction is asked for at the point whose gradient holds most of
+    it, by a step backwards. A kink that forward steps crossed, or a stroke of
+    noise, does not show there: its gradient is dropped. Returns whether all
+    directions were seen again.
+    """
+    g, basis = search.gradients, search.basis
+    if len(basis) == 0:
+        return True
+    parts = g.rows @ basis.T
+    best = np.argmax(np.abs(parts) / g.noise[:, None], axis=0)
+    step = g.reach[best] / scales.shrink
+    points = g.points[best]
+    asked = oracle(np.concatenate([points, points - step[:, None] * basis]))
+    ahead, behind = asked.reshape(2, len(basis), -1)[:, np.arange(len(basis)), g.outputs[best]]
+    expected = parts[best, np.arange(len(basis))]
+    lost = np.abs((ahead - behind) / step - expected) > config.confirm * np.abs(expected)
+    if not lost.any():
+        return True
+    keep = np.setdiff1d(np.arange(len(g.rows)), best[lost])
+    search.gradients = g.take(keep)
+    search.rejected += len(g.rows) - len(keep)
+    search.spectrum = spectrum_of_rows(
+        search.gradients.rows, search.gradients.noise, margin=config.margin
+    )
+    search.basis, search.angle = search.spectrum.basis, search.spectrum.angle
+    return False
 
 
 def strengthen_span(
@@ -218,10 +292,8 @@ def strengthen_span(
         answers, ahead = oracle(np.concatenate([x, moved])).reshape(2, len(x), m)
         slope = (np.abs(ahead - answers) / np.where(noise > 0, noise, np.inf)).max(axis=1)
         for index in np.argsort(-slope)[:2]:
-            around = find_neighbourhood(
-                oracle, x[index], answers[index], noise, rng, step=step, scales=scales
-            )
-            gradient = around and measure_gradient(oracle, around, noise, scales=scales)
+            place = (x[index], answers[index])
+            gradient = _complete(oracle, place, noise, rng, step=step, scales=scales)
             if gradient is None:
                 search.rejected += 1
                 continue

@@ -26,6 +26,7 @@ from unrelu.steps.span_labels import (
     LabelScales,
     Resolution,
     find_boundary,
+    find_offsets,
     measure_normals,
     measure_null_offsets,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "LabelSearch",
     "add_normals",
     "check_crossings",
+    "confirm_from_labels",
     "grow_from_labels",
     "screen_boundary",
     "sharpen_from_labels",
@@ -66,6 +68,8 @@ class LabelConfig:
         Offset that counts as having moved, in units of what noise and the
         basis' own error explain along a usual search direction. One in 60
         random directions is 50 times as tangential.
+    confirm
+        Part of a slope by which it may differ when asked for again.
     rounds
         How often growing may start again after that.
     longest
@@ -84,7 +88,8 @@ class LabelConfig:
     tangential: float = 10.0
     patience: int = 16
     screen: float = 50.0
-    rounds: int = 3
+    confirm: float = 0.5
+    rounds: int = 6
     longest: float = 1.0
     passes: int = 3
     consistent: float = 30.0
@@ -211,6 +216,38 @@ def grow_from_labels(
             return True
 
 
+def confirm_from_labels(
+    oracle: Oracle, search: LabelSearch, *, config: LabelConfig, scales: LabelScales
+) -> bool:
+    """Look at every direction once more, from the other side; drop what does not return.
+
+    The counterpart of :func:`unrelu.steps.span_grow.confirm_span`: one
+    bisection per direction, at the boundary point whose normal holds most of it.
+    """
+    rows, basis = search.rows, search.basis
+    if len(basis) == 0:
+        return True
+    parts = rows @ basis.T
+    best = np.argmax(np.abs(parts) / search.noise[:, None], axis=0)
+    there = search.boundary.take(best)
+    offsets = find_offsets(
+        oracle, there.points - search.step * basis, there.directions, there.labels,
+        expected=search.step, finest=search.resolution.noise / 2.0, scales=scales,
+    )  # fmt: skip
+    along = np.einsum("ij,ij->i", rows[best], there.directions)
+    expected = parts[best, np.arange(len(basis))] / along
+    again = np.abs(offsets / search.step - expected) <= config.confirm * np.abs(expected)
+    if again.all():  # an offset that was not found is NaN, and not seen again
+        return True
+    keep = np.setdiff1d(np.arange(len(rows)), best[~again])
+    search.discarded += len(rows) - len(keep)
+    search.boundary = search.boundary.take(keep)
+    search.rows, search.noise = rows[keep], search.noise[keep]
+    search.decide(config.margin)
+    search.plane = search.angle
+    return False
+
+
 def sharpen_from_labels(
     oracle: Oracle,
     search: LabelSearch,
@@ -284,19 +321,18 @@ def check_crossings(
     *,
     step: float,
     within: float,
-) -> BoolArray:
+) -> tuple[BoolArray, FloatArray]:
     """Tell at which points the boundary stays within ``within`` when moved.
 
     Each point moves by ``step`` in a random direction of the null space; one
     query on either side, ``within`` along its search direction, must show the
-    same labels as before. Returns ``(P,)``.
+    same labels as before. Returns that, ``(P,)``, and the moved points.
     """
     count, n = boundary.points.shape
-    u = random_directions(rng, (count, n), basis)
-    moved = boundary.points + step * u
+    moved = boundary.points + step * random_directions(rng, (count, n), basis)
     aside = within * boundary.directions
     seen = oracle(np.concatenate([moved - aside, moved + aside]))[:, 0].reshape(2, count)
-    return np.asarray((seen[0] == boundary.labels) & (seen[1] != boundary.labels))
+    return (seen[0] == boundary.labels) & (seen[1] != boundary.labels), moved
 
 
 def screen_boundary(
@@ -308,17 +344,32 @@ def screen_boundary(
     config: LabelConfig,
     scales: LabelScales,
 ) -> Boundary | None:
-    """Return fresh boundary points whose normals leave the span; None if none does."""
+    """Return boundary points whose normals should leave the span; None if there is none.
+
+    Fresh points are moved along the null space; where the boundary did not
+    stay, it is found again beside the moved point, since what moved it may act
+    there only.
+    """
     n = oracle.input_dim
+    finest = search.resolution.noise / 2.0
     boundary = find_boundary(
-        oracle, config.patience, rng, scale=scale, finest=search.resolution.noise / 2.0,
-        scales=scales,
-    )  # fmt: skip
+        oracle, config.patience, rng, scale=scale, finest=finest, scales=scales
+    )
     if boundary is None or len(search.basis) == n:
         return None
     step = min(search.step / max(search.angle, 1e-300), scale * np.sqrt(n))
     # Along a search direction an offset is √n times what it is along the normal.
     within = config.screen * (search.resolution.noise + step * search.angle)
-    stays = check_crossings(oracle, boundary, search.basis, rng, step=step, within=within)
+    stays, moved = check_crossings(oracle, boundary, search.basis, rng, step=step, within=within)
     search.quiet = int(np.count_nonzero(stays))
-    return None if stays.all() else boundary.take(~stays)
+    if stays.all():
+        return None
+    left = boundary.take(~stays)
+    offsets = find_offsets(
+        oracle, moved[~stays], left.directions, left.labels, expected=within, finest=finest,
+        scales=scales,
+    )  # fmt: skip
+    found = np.isfinite(offsets)
+    points = left.points.copy()
+    points[found] = (moved[~stays] + offsets[:, None] * left.directions)[found]
+    return Boundary(points, left.directions, left.labels)

@@ -11,7 +11,7 @@ import dataclasses
 
 import numpy as np
 
-from unrelu._types import BoolArray, FloatArray
+from unrelu._types import BoolArray, FloatArray, IntArray
 from unrelu.oracles.base import Oracle
 from unrelu.steps.span_values import random_directions
 
@@ -93,7 +93,7 @@ class Boundary:
     def __len__(self) -> int:
         return len(self.points)
 
-    def take(self, index: slice | FloatArray | BoolArray | np.ndarray) -> Boundary:  # type: ignore[type-arg]
+    def take(self, index: IntArray | BoolArray) -> Boundary:
         """Return some of the points."""
         return Boundary(self.points[index], self.directions[index], self.labels[index])
 

@@ -152,6 +152,7 @@ def gradients_from_replies(
     straight = np.abs(bends) <= scales.linear * noise
     if not (straight.all() and (deviation <= scales.agree * spread).all()):
         return None
+    sigma = np.maximum(sigma, np.sqrt(np.mean(deviation**2, axis=0)) / reach)
     alive = np.flatnonzero((noise > 0) & (rows != 0).any(axis=1))
     return Gradients(
         rows[alive],

@@ -23,6 +23,7 @@ __all__ = [
     "estimate_noise",
     "find_neighbourhood",
     "find_step",
+    "locate_change",
     "measure_gradient",
     "measure_null_slopes",
     "random_directions",
@@ -53,7 +54,9 @@ class ValueScales:
     shrink
         Gradients are measured at the tested step over this: among n coordinate
         directions some move a unit about 3 times as far as a random direction
-        does, and 3 tests miss a kink within reach about once in 30 times.
+        does, and 4 tests miss a kink within reach about once in 100 times.
+    zooms, zoom_parts
+        A change between two distant points is traced to 8^-4 of their distance.
     agree
         Largest deviation, in standard deviations, between a measured gradient
         and the slopes seen in the tests before it.
@@ -63,9 +66,11 @@ class ValueScales:
     noise_points: int = 9
     steps: tuple[float, ...] = tuple(4.0**-e for e in range(14))
     linear: float = 15.0
-    test_directions: int = 3
+    test_directions: int = 4
     shrink: float = 8.0
-    agree: float = 8.0
+    agree: float = 5.0
+    zooms: int = 4
+    zoom_parts: int = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,6 +124,10 @@ class Gradients:
         """Return no gradients in n dimensions."""
         empty = np.empty((0, n))
         return cls(empty, np.empty(0), empty, np.empty(0, dtype=np.intp), np.empty(0))
+
+    def take(self, index: IntArray) -> Gradients:
+        """Return some of the rows."""
+        return Gradients(*(getattr(self, f.name)[index] for f in dataclasses.fields(self)))
 
     def with_more(self, other: Gradients) -> Gradients:
         """Return both together."""
@@ -228,23 +237,49 @@ def screen_points(
     *,
     step: float,
     probes: int,
-) -> tuple[FloatArray, FloatArray]:
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Ask whether gradients at ``x``, ``(c, n)``, leave the span of ``basis``.
 
     Compares the answer at each point with those a ``step`` away in random
-    directions orthogonal to the basis. Returns the answers ``(c, m)`` and, per
-    point, the root mean square change in units of its noise, for the output
-    that changes most: ``(c,)``. No linearity is needed: a function of the known
-    coordinates alone does not change at all.
+    directions orthogonal to the basis. No linearity is needed: a function of
+    the known coordinates alone does not change at all.
+
+    Returns
+    -------
+    answers
+        At the points, ``(c, m)``.
+    change
+        Root mean square change in units of its noise, for the output that
+        changes most, ``(c,)``.
+    moved
+        Of the points asked around each, the one with the largest change, ``(c, n)``.
     """
     c, n = x.shape
-    u = random_directions(rng, (c, probes, n), basis)
-    moved = x[:, None] + step * u
+    moved = x[:, None] + step * random_directions(rng, (c, probes, n), basis)
     every = np.concatenate([x[:, None], moved], axis=1)
     answers = oracle(every.reshape(-1, n)).reshape(c, probes + 1, -1)
-    still = np.where(noise > 0, noise, np.inf)  # an output that never moves says nothing
-    change = (answers[:, 1:] - answers[:, :1]) / (np.sqrt(2.0) * still)
-    return answers[:, 0], np.sqrt((change**2).mean(axis=1)).max(axis=1)
+    change = (answers[:, 1:] - answers[:, :1]) / (np.sqrt(2.0) * _positive(noise))
+    size = np.sqrt((change**2).mean(axis=1)).max(axis=1)
+    furthest = np.argmax(np.abs(change).max(axis=2), axis=1)
+    return answers[:, 0], size, moved[np.arange(c), furthest]
+
+
+def _positive(noise: FloatArray) -> FloatArray:
+    """Noise, infinite for an output that never moves: it says nothing."""
+    return np.where(noise > 0, noise, np.inf)
+
+
+def locate_change(
+    oracle: Oracle, start: FloatArray, end: FloatArray, noise: FloatArray, *, scales: ValueScales
+) -> FloatArray:
+    """Find where between two points, ``(n,)`` each, the answer changes most steeply."""
+    for _ in range(scales.zooms):
+        ticks = np.linspace(0.0, 1.0, scales.zoom_parts + 1)[:, None]
+        points = start + ticks * (end - start)
+        moves = np.abs(np.diff(oracle(points), axis=0)) / _positive(noise)
+        part = int(np.argmax(moves.max(axis=1)))
+        start, end = points[part], points[part + 1]
+    return np.asarray(0.5 * (start + end))
 
 
 def find_neighbourhood(
@@ -287,9 +322,12 @@ def measure_gradient(
     rows = ((oracle(moved) - around.answer) / taken[:, None]).T  # (m, n)
     sigma = np.sqrt(2.0) * noise / step
     spread = sigma + noise / around.reach
-    predicted = around.tests @ rows.T  # (t, m)
-    if (np.abs(predicted - around.slopes) > scales.agree * spread).any():
+    deviation = np.abs(around.tests @ rows.T - around.slopes)  # (t, m)
+    if (deviation > scales.agree * spread).any():
         return None
+    # A kink that a few coordinates just reached shows in the tests by 1/√n of
+    # its size; a row is trusted no further than they agree.
+    sigma = np.maximum(sigma, np.sqrt(np.mean(deviation**2, axis=0)))
     alive = np.flatnonzero((noise > 0) & (rows != 0).any(axis=1))
     points = np.tile(x, (len(alive), 1))
     return Gradients(rows[alive], sigma[alive], points, alive, np.full(len(alive), around.reach))
