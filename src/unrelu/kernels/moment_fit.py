@@ -141,7 +141,25 @@ def fit_moments(
         damping = max(damping / 5.0, 1e-15)
         if decrease <= tolerance * total:
             break
+    w, scalars = _sharpen(state, w, scalars)
     return MomentFit(w, state.alpha(scalars), max(loss, 0.0))
+
+
+def _sharpen(state: _Problem, w: FloatArray, scalars: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Undamped steps while the gradient falls.
+
+    The loss is a difference of large sums and stops telling points apart at the
+    square root of rounding; the gradient does not.
+    """
+    hessian, gradient = state.normal_equations(w, scalars)
+    for _ in range(6):
+        step = _solve(hessian, np.diagonal(hessian).copy(), 0.0, gradient)
+        new_w, new_scalars = state.move(w, scalars, step)
+        hessian, new_gradient = state.normal_equations(new_w, new_scalars)
+        if not np.linalg.norm(new_gradient) < 0.5 * np.linalg.norm(gradient):
+            break
+        w, scalars, gradient = new_w, new_scalars, new_gradient
+    return w, scalars
 
 
 def _solve(
@@ -227,17 +245,19 @@ class _Problem:
             residual = contracted - (power * rho * alpha[n]) @ w
             grad_w += weight * k * alpha[n][:, None] * residual
             grad_c += weight * chain[n] * np.einsum("mi,mi->m", residual, w)
+        # The length of w_i is not a parameter: project its rows and columns onto
+        # the sphere's tangent space, and freeze the direction that is left.
+        tangent = np.eye(d) - np.einsum("ip,iq->ipq", w, w)
+        ww = np.einsum("ipa,iajb,jbq->ipjq", tangent, ww, tangent, optimize=True)
+        wc = np.einsum("ipa,iasj->ipsj", tangent, wc, optimize=True)
+        grad_w -= np.einsum("mi,mi->m", grad_w, w)[:, None] * w
         size = m * d
         hessian = np.empty((size + s * m,) * 2)
         hessian[:size, :size] = ww.reshape(size, size)
         hessian[:size, size:] = wc.reshape(size, s * m)
         hessian[size:, :size] = hessian[:size, size:].T
         hessian[size:, size:] = cc.reshape(s * m, s * m)
-        # The length of w_i is not a parameter: its direction is frozen by a
-        # stiff diagonal block.
-        stiff = np.einsum("ip,iq->ipq", w, w) * np.trace(hessian) / len(hessian)
         index = np.arange(m)
         blocks = hessian[:size, :size].reshape(m, d, m, d)
-        blocks[index, :, index, :] += stiff
-        grad_w -= np.einsum("mi,mi->m", grad_w, w)[:, None] * w
+        blocks[index, :, index, :] += (np.eye(d) - tangent) * np.trace(hessian) / len(hessian)
         return hessian, np.concatenate([grad_w.ravel(), grad_c.ravel()])

@@ -35,6 +35,7 @@ __all__ = [
     "grow_and_prune",
     "kinks_from_units",
     "linear_fit",
+    "merge_coincident",
     "orient",
     "propose_units",
     "random_kinks",
@@ -314,6 +315,31 @@ def unit_importance(fit: Fit) -> FloatArray:
     return out
 
 
+def merge_coincident(model: Kinks, *, same: float = 1e-7) -> Kinks:
+    """Add up units with the same kink; drop those whose weights cancel.
+
+    ``same`` is the distance of (direction, bias), up to sign, that counts as
+    equal: the square root of rounding, as far as a fit can tell two kinks apart.
+    """
+    length = np.linalg.norm(model.u[:, :-1], axis=1)
+    length = np.where(length > 0.0, length, 1.0)
+    plane = model.u / length[:, None]
+    weight = model.sign * length
+    kept: list[int] = []
+    for i in range(len(plane)):
+        for j in kept:
+            gap = min(np.linalg.norm(plane[i] - plane[j]), np.linalg.norm(plane[i] + plane[j]))
+            if gap <= same * (1.0 + abs(plane[i, -1])):
+                weight[j] += weight[i]
+                break
+        else:
+            kept.append(i)
+    chosen = [j for j in kept if abs(weight[j]) > 1e-6 * length[j]]
+    u = np.abs(weight[chosen])[:, None] * plane[chosen]
+    sign = np.where(weight[chosen] < 0.0, -1.0, 1.0)
+    return dataclasses.replace(model, u=u.reshape(-1, model.u.shape[1]), sign=sign)
+
+
 def drop_needless_units(
     fit: Fit, x: FloatArray, y: FloatArray, options: PolishOptions, *, at_least: int = 0
 ) -> Fit:
@@ -324,6 +350,11 @@ def drop_needless_units(
     a noisy one, and the fit without it confirms this.
     """
     scale = float(np.std(y)) or 1.0
+    merged = merge_coincident(fit.model) if fit.model.kind == "abs" else fit.model
+    if at_least <= len(merged.u) < len(fit.model.u):
+        trial = fit_kinks(linear_fit(merged, x, y), x, y, options)
+        if trial.rms <= max(1.001 * fit.rms, options.exact * scale):
+            fit = trial
     while len(fit.model.u) > at_least:
         importance = unit_importance(fit)
         n, width = len(y), fit.model.u.shape[1]
@@ -332,8 +363,9 @@ def drop_needless_units(
         exact = fit.rms <= options.exact * scale
         bar = n * (10.0 * options.exact * scale) ** 2 if exact else width * np.log(n) * variance
         weakest = int(np.argmin(importance))
-        # The importance itself is only known to 1e-9 of the labels' square.
-        if importance[weakest] > max(2.0 * bar, 1e-9 * n * scale**2):
+        # The importance itself is only known to 1e-9 of the squares involved.
+        size = max(scale, float(np.linalg.norm(fit.model.u[weakest])))
+        if importance[weakest] > max(2.0 * bar, 1e-9 * n * size**2):
             return fit
         keep = np.arange(len(importance)) != weakest
         smaller = dataclasses.replace(fit.model, u=fit.model.u[keep], sign=fit.model.sign[keep])
