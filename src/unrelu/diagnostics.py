@@ -205,7 +205,7 @@ def _precision(seen: FloatArray, size: float, options: DiagnosisConfig) -> tuple
         if (np.round(seen, decimals) == seen).all():
             return f"{decimals} decimals", 10.0**-decimals
     if (to_bfloat16(seen) == seen).all():
-        return "bfloat16", 2.0**-8 * size
+        return "bfloat16", 2.0**-7 * size
     if (seen.astype(np.float32).astype(np.float64) == seen).all():
         return "float32", 2.0**-23 * size
     return "float64", 2.0**-52 * size

@@ -274,7 +274,10 @@ def digits_classifier(
     if upscale > 1:  # break the exact ties between copies of a pixel
         x = np.clip(x + 0.05 * g.standard_normal(x.shape), 0.0, 1.0)
     model = MLPClassifier(
-        hidden or (32,), random_state=int(g.integers(2**31)), max_iter=iterations, batch_size=200
+        hidden_layer_sizes=hidden or (32,),
+        random_state=int(g.integers(2**31)),
+        max_iter=iterations,
+        batch_size=200,
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -300,7 +303,9 @@ def diabetes_regressor(
     x = (x - x.mean(axis=0)) / x.std(axis=0)
     y = (y - y.mean()) / y.std()
     model = MLPRegressor(
-        hidden or (100,), random_state=int(g.integers(2**31)), max_iter=iterations
+        hidden_layer_sizes=hidden or (100,),
+        random_state=int(g.integers(2**31)),
+        max_iter=iterations,
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)

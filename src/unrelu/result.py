@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy
-import scipy.stats
+import scipy.special
 from numpy.typing import NDArray
 
 from unrelu._files import read_tensors, write_tensors
@@ -150,7 +150,7 @@ class Certificate:
         bound = (
             1.0
             if exceeding >= n
-            else float(scipy.stats.beta.ppf(confidence, exceeding + 1, n - exceeding))
+            else float(scipy.special.betaincinv(exceeding + 1, n - exceeding, confidence))
         )
         return cls(
             samples=n,

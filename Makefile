@@ -1,0 +1,50 @@
+# Everything a newcomer needs: `make demo` and `make test`.
+# Each target sets up its own virtual environment under .venv first.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SUITE ?= quick
+JOBS ?= 2
+STAMP := $(VENV)/.installed
+EXTRAS := onnx,sklearn,dask,parquet,report
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: demo test check format bench docs clean help
+
+help: ## show this list
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit("unrelu needs Python 3.11 or newer" if sys.version_info < (3, 11) else 0)'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[$(EXTRAS)]" --group dev
+	touch $@
+
+demo: $(STAMP) ## recover a network from its answers alone
+	$(BIN)/unrelu demo
+
+test: $(STAMP) ## run the default tests (under 10 minutes on 2 cores)
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+
+check: $(STAMP) ## format, lint, strict types, import rules
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP) ## rewrite the sources in the house format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(STAMP) ## run the benchmarks (SUITE=full for all seeds)
+	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks --suite $(SUITE) --jobs $(JOBS)
+
+docs: $(STAMP) ## build the documentation, warnings are errors
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+	@echo "open docs/_build/html/index.html"
+
+clean: ## remove what was built
+	rm -rf $(VENV) build dist docs/_build .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,235 @@
+"""What every command shares: options, targets, progress, errors, output.
+
+Machine output goes to stdout, everything for a person to stderr. Exit codes:
+0 recovered, 1 not recovered, 2 a user's mistake, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as RichProgress
+
+from unrelu import planted
+from unrelu.errors import InvalidInput, OracleError, UnreluError
+from unrelu.networks import ReLUNetwork
+from unrelu.oracles import Oracle, connect
+from unrelu.result import RecoveryResult, Status
+
+__all__ = [
+    "BudgetOption",
+    "InputDimOption",
+    "JsonOption",
+    "LedgerOption",
+    "OutOption",
+    "QuietOption",
+    "SeedOption",
+    "TargetArgument",
+    "TargetSpec",
+    "console",
+    "exit_for",
+    "friendly",
+    "open_target",
+    "print_json",
+    "show_progress",
+    "show_result",
+]
+
+NOT_RECOVERED, USAGE, INTERRUPTED = 1, 2, 130
+
+TARGET_HELP = (
+    "What to look at: a saved network (FILE.safetensors), MODULE:FUNCTION (with --input-dim), "
+    "or a practice target: planted:20-10-1, planted:20-10-1:SEED, planted:NAME"
+)
+TargetArgument = Annotated[
+    str, typer.Argument(metavar="TARGET", help=TARGET_HELP, show_default=False)
+]
+TargetSpec = str
+InputDimOption = Annotated[
+    int | None,
+    typer.Option("--input-dim", min=1, help="Inputs of a MODULE:FUNCTION target.",
+                 envvar="UNRELU_INPUT_DIM"),
+]  # fmt: skip
+SeedOption = Annotated[
+    int,
+    typer.Option("--seed", min=0, help="Same seed, same queries, same result.",
+                 envvar="UNRELU_SEED"),
+]  # fmt: skip
+BudgetOption = Annotated[
+    int | None,
+    typer.Option("--budget", min=0, help="Most queries to send, earlier runs of the ledger "
+                 "included.", envvar="UNRELU_BUDGET", show_default="no limit"),
+]  # fmt: skip
+LedgerOption = Annotated[
+    Path | None,
+    typer.Option("--ledger", help="File that keeps every answer; run again to resume.",
+                 envvar="UNRELU_LEDGER", show_default="none"),
+]  # fmt: skip
+OutOption = Annotated[
+    Path | None,
+    typer.Option("--out", help="Write the result here (.safetensors; .onnx for the network).",
+                 envvar="UNRELU_OUT", show_default="don't write"),
+]  # fmt: skip
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print the facts as JSON on stdout.", envvar="UNRELU_JSON")
+]
+QuietOption = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Only the essentials on stderr.",
+                       envvar="UNRELU_QUIET")
+]  # fmt: skip
+
+console = Console(stderr=True, highlight=False)
+
+
+@contextlib.contextmanager
+def friendly(ledger: Path | None = None) -> Iterator[None]:
+    """Turn our errors and Ctrl-C into a sentence and an exit code."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if ledger is not None:
+            console.print(
+                f"\n[yellow]Interrupted.[/] Every answer so far is safe in {ledger}; run the same "
+                "command again to go on from there.",
+            )
+        else:
+            console.print(
+                "\n[yellow]Interrupted.[/] No ledger was in use, so nothing was kept; add "
+                "--ledger FILE to be able to resume.",
+            )
+        raise typer.Exit(INTERRUPTED) from None
+    except OracleError as error:
+        _complain(error)
+        if ledger is not None:
+            console.print(f"What was answered before is safe in {ledger}.")
+        raise typer.Exit(NOT_RECOVERED) from None
+    except UnreluError as error:
+        _complain(error)
+        raise typer.Exit(USAGE) from None
+
+
+def _complain(error: Exception) -> None:
+    console.print("[red]error:[/]", end=" ")
+    console.print(str(error), markup=False)
+
+
+def open_target(
+    target: str,
+    *,
+    input_dim: int | None = None,
+    budget: int | None = None,
+    ledger: Path | None = None,
+) -> Oracle:
+    """Connect to a target named on the command line."""
+    chosen: str | ReLUNetwork = target
+    if target.startswith("planted:"):
+        chosen = planted_network(target)
+    return connect(chosen, input_dim=input_dim, budget=budget, ledger=ledger)
+
+
+def planted_network(target: str) -> ReLUNetwork:
+    """Return the practice network ``planted:NAME[:SEED]`` or ``planted:20-10-1[:SEED]``."""
+    _, name, *rest = target.split(":")
+    seed_text = rest[0] if rest else "0"
+    if not seed_text.isdecimal() or len(rest) > 1:
+        raise InvalidInput(f"{target!r}: expected planted:NAME or planted:NAME:SEED")
+    seed = int(seed_text)
+    widths = name.split("-")
+    if len(widths) >= 2 and all(width.isdecimal() for width in widths):
+        return planted.random_network(*map(int, widths), rng=seed)
+    makers = {key.replace(" ", "-"): maker for key, maker in planted.HOSTILE.items()}
+    if name not in makers:
+        raise InvalidInput(
+            f"there is no planted network {name!r}; use widths such as 20-10-1, or one of: "
+            + ", ".join(makers)
+        )
+    return makers[name](seed)
+
+
+class _Bars:
+    """Draws one bar a stage; satisfies :class:`unrelu.progress.Progress`."""
+
+    def __init__(self, bars: RichProgress, oracle: Oracle | None) -> None:
+        self._bars = bars
+        self._oracle = oracle
+        self._tasks: dict[str, TaskID] = {}
+        self._last = 0.0
+
+    def update(self, stage: str, done: float, total: float | None = None, note: str = "") -> None:
+        if stage not in self._tasks:
+            self._tasks[stage] = self._bars.add_task(stage, total=total, note="")
+        elif time.monotonic() - self._last < 0.05 and (total is None or done < total):
+            return  # drawing must not cost more than the work
+        self._last = time.monotonic()
+        asked = "" if self._oracle is None else f"{self._oracle.queries.total:,} queries"
+        text = "  ".join(part for part in (note, asked) if part)
+        self._bars.update(self._tasks[stage], completed=done, total=total, note=text)
+
+
+@contextlib.contextmanager
+def show_progress(*, quiet: bool, oracle: Oracle | None = None) -> Iterator[_Bars | None]:
+    """Show bars on stderr while the body runs; nothing when quiet or not a terminal."""
+    if quiet or not console.is_terminal:
+        yield None
+        return
+    columns = (
+        TextColumn("{task.description}"), BarColumn(bar_width=20), TaskProgressColumn(),
+        TimeElapsedColumn(), TextColumn("{task.fields[note]}"),
+    )  # fmt: skip
+    with RichProgress(*columns, console=console, transient=True) as bars:
+        yield _Bars(bars, oracle)
+
+
+def print_json(facts: Any) -> None:
+    """Write facts to stdout as JSON."""
+    typer.echo(facts if isinstance(facts, str) else json.dumps(facts, indent=2, default=str))
+
+
+def show_result(
+    result: RecoveryResult, *, as_json: bool, quiet: bool, out: Path | None = None
+) -> None:
+    """Write the result where asked, and tell a person or a machine how it went."""
+    if out is not None:
+        if out.suffix == ".onnx":
+            if result.network is None:
+                raise InvalidInput("there is no network to write as ONNX; use .safetensors")
+            result.network.to_onnx(out)
+        else:
+            result.save(out)
+    if as_json:
+        print_json(result.to_json())
+        return
+    colour = "green" if result.success else "yellow"
+    console.print(f"[{colour}]{result.status.name}[/]", end=" ")
+    console.print(result.message, markup=False)
+    if quiet:
+        return
+    if result.network is not None:
+        console.print(f"  network       {result.network!r}", markup=False)
+    if result.queries.total:
+        console.print(
+            f"  queries       {result.queries.total:,} in {result.queries.round_trips:,} "
+            "round trips"
+        )
+        for stage, count in result.queries.by_stage.items():
+            console.print(f"    {stage:<16}{count:>12,}", markup=False)
+    if result.queries.samples:
+        console.print(f"  samples       {result.queries.samples:,}")
+    if result.certificate is not None:
+        console.print(f"  certificate   {result.certificate}", markup=False)
+    if out is not None:
+        console.print(f"  written to    {out}", markup=False)
+
+
+def exit_for(result: RecoveryResult) -> None:
+    """Leave with 0 if recovered, 1 if not."""
+    if result.status is not Status.RECOVERED:
+        raise typer.Exit(NOT_RECOVERED)

@@ -1,0 +1,49 @@
+"""Assemble the commands."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from unrelu._version import __version__
+from unrelu.cli import ledger
+from unrelu.cli.doctor import doctor
+
+app = typer.Typer(
+    name="unrelu",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"unrelu {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def unrelu(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version.", callback=_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Recover a ReLU network from the outside: from queries or from samples.
+
+    Start with `unrelu demo`, then point `unrelu doctor` at a target of your
+    own. Only test models that you may test.
+    """
+
+
+app.command()(doctor)
+app.add_typer(ledger.app, name="ledger")
+
+
+def run() -> None:
+    """Entry point of the ``unrelu`` command."""
+    app()

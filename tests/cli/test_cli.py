@@ -1,0 +1,154 @@
+"""The command line: help that teaches, clean stdout, exit codes, no tracebacks."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from unrelu import Ledger, __version__, planted
+from unrelu.cli.main import app
+from unrelu.oracles import connect
+
+runner = CliRunner()
+
+
+def run(*words: str, code: int = 0):
+    result = runner.invoke(app, list(words))
+    assert result.exit_code == code, result.output
+    assert "Traceback" not in result.output
+    return result
+
+
+def commands() -> list[list[str]]:
+    return [
+        [],
+        ["doctor"],
+        ["ledger"],
+        *(["ledger", c] for c in ("show", "verify", "export", "prune")),
+    ]
+
+
+def test_version():
+    assert run("--version").stdout == f"unrelu {__version__}\n"
+
+
+@pytest.mark.parametrize("words", commands(), ids=" ".join)
+def test_help_fits_eighty_columns(words, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    text = run(*words, "--help").stdout
+    assert "Usage:" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_doctor_speaks_to_people_on_stderr_and_to_machines_on_stdout():
+    person = run("doctor", "planted:20-10-1")
+    assert person.stdout == ""
+    assert "float64" in person.stderr
+    machine = run("doctor", "planted:20-10-1:7", "--json", "--seed", "3")
+    facts = json.loads(machine.stdout)
+    assert facts["input_dim"] == 20
+    assert facts["kind"] == "values"
+    assert facts["queries"] == 318
+
+
+def test_environment_variables_set_options():
+    result = runner.invoke(app, ["doctor", "planted:20-10-1"], env={"UNRELU_BUDGET": "10"})
+    assert result.exit_code == 1
+    assert "budget of 10" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["doctor", "nothing"], "don't know how to connect"),
+        (["doctor", "planted:nothing"], "near-duplicate-neurons"),
+        (["doctor", "planted:20-10-1:x"], "planted:NAME:SEED"),
+        (["doctor", "missing.safetensors"], "no file"),
+        (["doctor", "no_such_module:f", "--input-dim", "3"], "cannot import"),
+        (["doctor", "planted:20-10-1", "--scale", "0"], "scale must be positive"),
+        (["ledger", "show", "missing.db"], "no ledger"),
+        (["ledger", "prune", "missing.db", "--yes"], "no ledger"),
+    ],
+)
+def test_mistakes_get_a_sentence_and_exit_two(words, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = " ".join(run(*words, code=2).stderr.split())
+    assert message in text
+
+
+def test_unknown_options_and_commands_exit_two():
+    run("doctor", "planted:20-10-1", "--budget", "-5", code=2)
+    run("no-such-command", code=2)
+
+
+def test_a_target_that_fails_exits_one_and_names_the_ledger(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad_target.py").write_text(
+        "n = 0\ndef f(x):\n    global n\n    n += 1\n    if n > 2: raise OSError('down')\n"
+        "    return x.sum(axis=1)\n"
+    )
+    result = run("doctor", "bad_target:f", "--input-dim", "2", "--ledger", "l.db", code=1)
+    text = " ".join(result.stderr.split())
+    assert "OSError: down" in text
+    assert "safe in l.db" in text
+
+
+def test_ledger_commands(tmp_path):
+    path = tmp_path / "l.db"
+    with Ledger(path, store_points=True) as book:
+        oracle = connect(planted.random_network(3, 2, 1, rng=0), ledger=book, name="one")
+        with oracle.stage("lines"):
+            oracle(np.random.default_rng(0).standard_normal((10, 3)))
+    shown = run("ledger", "show", str(path))
+    assert "lines" in shown.stderr
+    facts = json.loads(run("ledger", "show", str(path), "--json").stdout)
+    assert facts["oracles"][0]["queries"] == 10
+    assert "sound" in run("ledger", "verify", str(path)).stderr
+    run("ledger", "export", str(path), "--out", str(tmp_path / "data.npz"))
+    assert np.load(tmp_path / "data.npz")["x"].shape == (10, 3)
+    run("ledger", "export", str(path), "--out", str(tmp_path / "data.csv"), code=2)
+    refused = runner.invoke(app, ["ledger", "prune", str(path)], input="n\n")
+    assert "Nothing was deleted" in refused.output
+    run("ledger", "prune", str(path), "--oracle", "one", "--yes")
+    assert json.loads(run("ledger", "show", str(path), "--json").stdout)["oracles"] == []
+    run("ledger", "export", str(path), "--out", str(tmp_path / "data.npz"), code=2)
+
+
+def test_verify_reports_damage(tmp_path):
+    import sqlite3
+
+    path = tmp_path / "l.db"
+    connect(planted.random_network(3, 2, 1, rng=0), ledger=path)(np.zeros((1, 3)))
+    with sqlite3.connect(path) as db:
+        db.execute("UPDATE answers SET crc = crc + 1")
+    db.close()
+    assert "checksum" in run("ledger", "verify", str(path), code=1).stderr
+
+
+def test_ctrl_c_says_how_to_resume(tmp_path):
+    (tmp_path / "slow_target.py").write_text(
+        "import pathlib, time\ndef f(x):\n    pathlib.Path('asked').touch()\n"
+        "    time.sleep(60)\n    return x.sum(axis=1)\n"
+    )
+    command = [sys.executable, "-m", "unrelu", "doctor", "slow_target:f", "--input-dim", "2"]
+    process = subprocess.Popen(
+        [*command, "--ledger", "l.db"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": ""},
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "asked").exists() and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, errors
+    assert "run the same command again" in " ".join(errors.split())
+    assert "Traceback" not in errors

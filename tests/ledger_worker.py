@@ -1,0 +1,47 @@
+"""A run in a process of its own, for tests that kill it.
+
+Usage: ledger_worker.py FOLDER run|fill. The target logs each batch it answers
+to FOLDER/asked.log; the run is adaptive (each batch depends on the answers
+before) and prints the bits of its final state.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from unrelu import LedgerError, connect
+
+
+def main(folder: Path, what: str) -> int:
+    log = (folder / "asked.log").open("a", buffering=1)
+    weights = np.random.default_rng(0).standard_normal((6, 6))
+
+    def target(x: np.ndarray) -> np.ndarray:
+        log.write(hashlib.blake2b(x.tobytes(), digest_size=8).hexdigest() + "\n")
+        return np.tanh(x @ weights)
+
+    oracle = connect(target, input_dim=6, ledger=folder / "l.db", name="target", batch_size=32)
+    rng = np.random.default_rng(1)
+    state = rng.standard_normal((64, 6))
+    if what == "fill":
+        try:
+            for _ in range(1000):
+                oracle(rng.standard_normal((500, 6)))
+        except LedgerError as error:
+            print(type(error).__name__, error)
+            return 3
+        return 0
+    for step in range(150):
+        with oracle.stage(f"stage {step % 3}"):
+            answers = oracle(state, repeat=step % 2)
+        state = 0.9 * state + 0.3 * answers + 0.1 * rng.standard_normal(state.shape)
+    print(hashlib.blake2b(state.tobytes()).hexdigest())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2]))

@@ -1,0 +1,110 @@
+"""diagnose: noise within a factor of two, precision and kind right, few queries."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from unrelu import InvalidInput, diagnose, planted
+from unrelu.oracles import Cast, Labels, NetworkOracle, Noisy, Rounded, Softmax, connect
+
+SEEDS = range(8)
+
+
+def net(seed: int, *widths: int):
+    return planted.random_network(*(widths or (20, 10, 1)), rng=seed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_float64_noise_is_at_rounding(seed):
+    found = diagnose(net(seed), rng=seed)
+    assert found.kind == "values"
+    assert found.precision == "float64"
+    assert 2.0**-54 < found.relative_noise < 2.0**-49  # a handful of roundings
+    assert found.deterministic
+    assert found.piecewise_linear
+    assert found.queries < 350
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_float32_answers_are_seen(seed):
+    for oracle in (NetworkOracle(net(seed), dtype="float32"), Cast(connect(net(seed)), "float32")):
+        found = diagnose(oracle, rng=seed)
+        assert found.precision == "float32"
+        assert 2.0**-26 < found.relative_noise < 2.0**-20
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_added_noise_is_measured(seed):
+    found = diagnose(Noisy(connect(net(seed)), 1e-3, seed=seed), rng=seed)
+    assert not found.deterministic
+    assert 0.5e-3 < found.noise < 2e-3
+
+
+@pytest.mark.parametrize("decimals", [2, 4, 6, 8])
+def test_decimals_are_counted(decimals):
+    found = diagnose(Rounded(connect(net(0)), decimals))
+    assert found.precision == f"{decimals} decimals"
+    # Uniform rounding has standard deviation 10^-p / sqrt(12).
+    assert 0.2 * 10.0**-decimals < found.noise < 10.0**-decimals
+
+
+def test_bfloat16():
+    assert diagnose(Cast(connect(net(0)), "bfloat16")).precision == "bfloat16"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_kinds(seed):
+    many = net(seed, 20, 10, 4)
+    assert diagnose(Softmax(connect(many))).kind == "probabilities"
+    assert diagnose(Softmax(connect(net(seed)))).kind == "probabilities"
+    assert diagnose(Rounded(Softmax(connect(many)), 3)).kind == "probabilities"
+    assert diagnose(Labels(connect(many))).kind == "labels"
+    threshold = float(np.median(net(seed)(np.random.default_rng(seed).standard_normal((99, 20)))))
+    assert diagnose(Labels(connect(net(seed)), threshold=threshold)).kind == "labels"
+    assert diagnose(planted.constant(5, rng=seed)).kind == "constant"
+    assert diagnose(many).kind == "values"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_smooth_networks_are_told_from_piecewise_linear_ones(seed):
+    w, u = net(seed).weights
+
+    def tanh(x: np.ndarray) -> np.ndarray:
+        return np.tanh(x @ w.T) @ u.T
+
+    assert diagnose(connect(tanh, input_dim=20)).piecewise_linear is False
+    assert diagnose(net(seed)).piecewise_linear is True
+    assert diagnose(net(seed, 20, 30, 30, 2)).piecewise_linear is True
+    assert diagnose(Softmax(connect(net(seed, 20, 10, 4)))).piecewise_linear is True
+
+
+def test_an_affine_function_does_not_bend():
+    found = diagnose(planted.affine(10, rng=0))
+    assert found.bend_step is None
+    assert any("no bend" in line for line in found.sentences())
+
+
+def test_scale_and_center_move_the_look():
+    base = net(0)
+    stretched = connect(lambda x: base((x - 100.0) / 50.0), input_dim=20)
+    found = diagnose(stretched, scale=50.0, center=np.full(20, 100.0))
+    assert found.bend_step == pytest.approx(50.0 * diagnose(base).bend_step)
+    with pytest.raises(InvalidInput):
+        diagnose(base, scale=0.0)
+
+
+def test_the_count_is_the_oracles():
+    oracle = connect(net(0))
+    found = diagnose(oracle)
+    assert oracle.queries.by_stage["diagnosis"] == found.queries == oracle.queries.total
+    assert found.to_dict()["queries"] == found.queries
+
+
+def test_a_batch_dependent_target_is_noticed():
+    def drifting(x: np.ndarray) -> np.ndarray:
+        return x.sum(axis=1) * (1 + 1e-15 * (len(x) > 1))
+
+    found = diagnose(connect(drifting, input_dim=3))
+    assert found.deterministic
+    assert not found.batch_consistent
