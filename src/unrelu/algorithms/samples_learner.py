@@ -194,7 +194,8 @@ def learn_from_samples(
     first, everything, plan = _prepare(source, options, jobs, scheduler)
     count = first.count
     assert count is not None
-    held = HoldOut(max(count // options.held_rows, 20))
+    # One row in twenty, or fewer of many samples, or more of a handful.
+    held = HoldOut(max(count // options.held_rows, min(20, max(count // 2, 2))))
     room = min(options.keep_rows, options.keep_bytes // (8 * (first.input_dim + 1)))
     survey = survey_samples(
         first, plan, rng=generator, held=held, stride=max(count // room, 1),
@@ -446,8 +447,8 @@ def _verdict(
         )
     if fit.structure:
         return Status.PARTIAL, (
-            f"{units} leave a residual of {fit.noise / scale:.2g} of the labels' spread that "
-            f"still depends on x ({fit.structure}); try more samples, another seed, or a width"
+            f"{units} leave a residual of {fit.noise / scale:.2g} of the labels' spread that may "
+            f"not be noise ({fit.structure}); try more samples, another seed, or a width"
         )
     # Two standard errors of a standard deviation from k held-out samples.
     slack = 1.0 + 4.0 / np.sqrt(2.0 * certificate.samples)

@@ -13,6 +13,7 @@ Nothing here knows what y is: any label or residual will do.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from typing import Any
 
@@ -51,10 +52,13 @@ def to_numpy(array: Array) -> FloatArray:
     return np.asarray(array, dtype=np.float64)
 
 
+@functools.lru_cache(maxsize=32)
 def pair_index(d: int) -> tuple[IntArray, IntArray]:
     """Row and column of each pair i <= j, in the order of :func:`pair_products`."""
-    rows, cols = np.triu_indices(d)
-    return rows.astype(np.intp), cols.astype(np.intp)
+    rows, cols = (index.astype(np.intp) for index in np.triu_indices(d))
+    rows.setflags(write=False)
+    cols.setflags(write=False)
+    return rows, cols
 
 
 def pair_products(x: Array) -> Array:

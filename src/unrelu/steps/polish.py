@@ -39,6 +39,7 @@ __all__ = [
     "orient",
     "propose_units",
     "random_kinks",
+    "residual_signal",
     "signal_rank",
 ]
 
@@ -272,18 +273,29 @@ def propose_units(
     Returns directions, outer weights and biases, possibly none.
     """
     d = x.shape[1]
-    order = 4 if d <= 64 else 3
-    even, odd = (
-        _batch_moments(x[::2], left[::2], order),
-        _batch_moments(x[1::2], left[1::2], order),
-    )
-    moments, noise = (even + odd).scaled(0.5), (even - odd).scaled(0.5)
-    rank, vectors, _, _ = signal_rank(moments, noise, options.evidence)
+    moments, rank, vectors, _ = residual_signal(x, left, options)
     count = min(max(rank, at_least), at_most)
     if count == 0:
         return np.empty((0, d)), np.empty(0), np.empty(0)
     w, a, b = decompose(moments, vectors, count, rng, options)
     return w, np.clip(a, -1e3, 1e3), np.clip(b, -2.0, 2.0)
+
+
+def residual_signal(
+    x: FloatArray, left: FloatArray, options: PolishOptions
+) -> tuple[HermiteMoments, int, FloatArray, float]:
+    """Moments of a residual, how many of their singular values rise above noise.
+
+    Returns
+    -------
+    Moments, rank, left singular vectors, threshold.
+    """
+    order = 4 if x.shape[1] <= 64 else 3
+    even = _batch_moments(x[::2], left[::2], order)
+    odd = _batch_moments(x[1::2], left[1::2], order)
+    moments, noise = (even + odd).scaled(0.5), (even - odd).scaled(0.5)
+    rank, vectors, _, threshold = signal_rank(moments, noise, options.evidence)
+    return moments, rank, vectors, threshold
 
 
 def _batch_moments(x: FloatArray, y: FloatArray, order: int) -> HermiteMoments:

@@ -23,8 +23,8 @@ from unrelu.steps.polish import (
     kinks_from_units,
     linear_fit,
     orient,
-    propose_units,
     random_kinks,
+    residual_signal,
 )
 from unrelu.steps.sample_stream import (
     HoldOut,
@@ -183,8 +183,8 @@ class SamplePolish:
     def _structure(self, model: Kinks, x: FloatArray, y: FloatArray) -> str:
         """Say what a residual still shows that noise would not."""
         left = residuals(model, x, y)
-        w, _, _ = propose_units(x, left, self.rng, self.options, at_least=0, at_most=1)
-        if len(w):
+        _, rank, _, _ = residual_signal(x, left, self.options)
+        if rank:
             return "its moments of order 2 to 4 are not zero"
         # Noise that does not depend on x has a square uncorrelated with x x^T.
         square = left**2
@@ -195,6 +195,18 @@ class SamplePolish:
         worst = float(np.abs(np.linalg.eigvalsh(moments.t2)).max(initial=0.0))
         edge = spread * (2.0 * np.sqrt(x.shape[1] / n) + 8.0 / np.sqrt(n))
         return "its size depends on x" if worst > edge else ""
+
+    def _weakness(self, model: Kinks, x: FloatArray, y: FloatArray) -> str:
+        """Say so if these are too few samples to see a unit in the residual.
+
+        A unit adds about 0.17 a to the singular values (``a phi(b) / sqrt 2`` at
+        b = 1) and 0.3 a to the residual. It must show before it makes up more than
+        about an eighth of the residual's variance.
+        """
+        left = residuals(model, x, y)
+        _, _, _, threshold = residual_signal(x, left, self.options)
+        limit = 0.2 * float(left.std())
+        return "too few samples to tell noise from missing units" if threshold > limit else ""
 
     def _finish_exact(self, fit: Fit, x: FloatArray, y: FloatArray) -> SampleFit:
         """Look for samples that are not met, read rare units off them, orient."""
@@ -280,7 +292,9 @@ class SamplePolish:
         xi = patterns.patterns[0] if chosen is None else np.ones(len(model.u))
         model, square, rows = self._all_samples(model, x, y)
         noise = float(np.sqrt(square / max(rows - len(model.parameters), 1)))
-        structure = self._structure(model, x, y)
+        every = self.whitening.forward(self.survey.train_x)
+        structure = self._structure(model, every, self.survey.train_y)
+        structure = structure or self._weakness(model, every, self.survey.train_y)
         return SampleFit(
             model, xi, noise, False, oriented, count, 0, structure, True,
             f"fit of {len(model.u)} units leaves {noise / self._scale:.2g} of the labels' "

@@ -1,0 +1,144 @@
+"""``unrelu learn``: learn from labelled samples on disk."""
+
+from __future__ import annotations
+
+import enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from unrelu.cli._common import (
+    JsonOption,
+    OutOption,
+    QuietOption,
+    SeedOption,
+    exit_for,
+    friendly,
+    show_progress,
+    show_result,
+)
+from unrelu.errors import InvalidInput
+from unrelu.progress import Progress
+from unrelu.result import RecoveryResult
+from unrelu.samples import as_source
+
+
+class Model(enum.StrEnum):
+    """What is assumed to have labelled the samples."""
+
+    NETWORK = "network"
+    LOWEST_LAYER = "lowest-layer"
+    HALFSPACES = "halfspaces"
+
+
+def learn(
+    data: Annotated[
+        Path,
+        typer.Argument(
+            help="A folder of *.parquet, *.npz or x*.npy/y*.npy files, one such file, or an x.npy "
+            "file (with --labels).",
+            show_default=False,
+        ),
+    ],
+    model: Annotated[
+        Model, typer.Option("--model", help="What labelled the samples.", envvar="UNRELU_MODEL")
+    ] = Model.NETWORK,
+    labels: Annotated[
+        Path | None, typer.Option("--labels", help="Labels for an x.npy file.")
+    ] = None,
+    target: Annotated[
+        str, typer.Option("--target", help="Label column of Parquet files.")
+    ] = "y",
+    width: Annotated[
+        int | None,
+        typer.Option("--width", min=0, help="Number of units.", show_default="discovered"),
+    ] = None,
+    order: Annotated[
+        int | None,
+        typer.Option(
+            "--order", min=1, max=2, help="network: the paper's own route of this order.",
+            show_default="stacked moments",
+        ),
+    ] = None,
+    polish: Annotated[
+        bool, typer.Option("--polish/--no-polish", help="Refine on the samples themselves.")
+    ] = True,
+    check_gaussian: Annotated[
+        bool,
+        typer.Option(
+            "--check-gaussian/--no-check-gaussian",
+            help="network: refuse inputs that are clearly not Gaussian.",
+        ),
+    ] = True,
+    activation: Annotated[
+        str, typer.Option("--activation", help="lowest-layer: the units' activation.")
+    ] = "relu",
+    threshold: Annotated[
+        float | None,
+        typer.Option("--threshold", help="lowest-layer: the units' threshold, if known.",
+                     show_default="estimated"),
+    ] = None,
+    kind: Annotated[
+        str, typer.Option("--kind", help="halfspaces: intersection or union.")
+    ] = "intersection",
+    jobs: Annotated[
+        int, typer.Option("--jobs", min=1, help="network: threads.", envvar="UNRELU_JOBS")
+    ] = 1,
+    seed: SeedOption = 0,
+    out: OutOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Learn what labelled a set of samples with Gaussian inputs.
+
+    Reads the samples batch by batch, so they may be larger than memory.
+
+    Example: unrelu learn samples/ --out network.safetensors
+    """  # fmt: skip
+    with friendly(), show_progress(quiet=quiet) as progress:
+        result = _learn(
+            data, model, labels, target, width, order, polish, check_gaussian, activation,
+            threshold, kind, jobs, seed, progress,
+        )  # fmt: skip
+    with friendly():
+        show_result(result, as_json=as_json, quiet=quiet, out=out)
+    exit_for(result)
+
+
+def _learn(
+    data: Path,
+    model: Model,
+    labels: Path | None,
+    target: str,
+    width: int | None,
+    order: int | None,
+    polish: bool,
+    check_gaussian: bool,
+    activation: str,
+    threshold: float | None,
+    kind: str,
+    jobs: int,
+    seed: int,
+    progress: Progress | None,
+) -> RecoveryResult:
+    if not data.exists():
+        raise InvalidInput(f"{data} does not exist")
+    source = as_source(data, labels, target=target)
+    if model is Model.NETWORK:
+        from unrelu.algorithms.samples_learner import learn_from_samples
+
+        return learn_from_samples(
+            source, width=width, order=order, polish=polish, check_gaussian=check_gaussian,
+            jobs=jobs, rng=seed, progress=progress,
+        )  # fmt: skip
+    from unrelu.algorithms.thresholds import learn_halfspaces, recover_lowest_layer
+
+    if model is Model.LOWEST_LAYER:
+        return recover_lowest_layer(
+            source, activation=activation, threshold=threshold, units=width,  # type: ignore[arg-type]
+            refine=polish, rng=seed, progress=progress,
+        )  # fmt: skip
+    return learn_halfspaces(
+        source, kind=kind, units=width, rng=seed, progress=progress,  # type: ignore[arg-type]
+    )  # fmt: skip
