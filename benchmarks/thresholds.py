@@ -195,7 +195,7 @@ def _judge_halfspaces(
     distances: np.ndarray,
     inside: Function,
 ) -> dict[str, Any]:
-    angle, order = match(result.directions, truth)
+    angle, _ = match(result.directions, truth)
     offset = float(np.pi)
     if len(result.thresholds) == len(distances):
         cosines = result.directions @ truth.T

@@ -98,7 +98,7 @@ from unrelu.steps.threshold_fit import (
     judge_union,
     predicted_on,
 )
-from unrelu.steps.threshold_passes import Passes
+from unrelu.steps.threshold_passes import Base, Passes
 from unrelu.steps.threshold_query import QueryRefinement, refine_by_queries
 from unrelu.steps.threshold_search import Method
 
@@ -477,7 +477,8 @@ def learn_halfspaces(
         oracle = as_oracle(source)
         _check_scalar(oracle)
         return _halfspaces_from_queries(oracle, kind, rng_, cfg, watch, provenance)
-    passes = Passes(as_source(source, y), _labels_of(kind), cfg.passes)
+    off = Base(level=0.0, tolerance=0.5, share=0.0, exact=True)
+    passes = Passes(as_source(source, y), _labels_of(kind), cfg.passes, base=off)
     found = fit_union(
         passes,
         method="joint",
@@ -545,11 +546,13 @@ def _halfspaces_from_queries(
             search = FacetSearch(outside, centre, rng=rng, config=cfg.facets)
             with oracle.stage("facets"):
                 while search.unresolved == 0 and silence < cfg.quiet_rays:
-                    silence = search.search(cfg.rays_per_update, quiet=cfg.quiet_rays)
+                    silence = search.search(
+                        cfg.rays_per_update, quiet=cfg.quiet_rays, most=cfg.most_facets
+                    )
                     watch.update(
                         "facets", silence, cfg.quiet_rays, f"{len(search.precision)} facets"
                     )
-                    if len(search.precision) > cfg.most_facets:
+                    if len(search.precision) >= cfg.most_facets:
                         break
             with oracle.stage("certificate"):
                 fresh = rng.standard_normal((cfg.certificate_queries, n))

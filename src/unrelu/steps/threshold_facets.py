@@ -150,11 +150,12 @@ class FacetSearch:
         self.precision: list[float] = []
         self.unresolved = 0
 
-    def search(self, rays: int, *, quiet: int) -> int:
+    def search(self, rays: int, *, quiet: int, most: int) -> int:
         """Test ``rays`` more directions; learn every facet they show.
 
         Returns the number of rays since the last one that met an unknown
-        facet; stops early when it reaches ``quiet``.
+        facet; stops early when it reaches ``quiet``, at ``most`` facets, or
+        where a boundary is not flat.
         """
         silence = 0
         while rays > 0 and silence < quiet:
@@ -174,6 +175,8 @@ class FacetSearch:
                 learned = True
                 if not self._learn(directions[open_rays[0]], float(reach[0])):
                     self.unresolved += 1
+                if self.unresolved or len(self.precision) >= most:
+                    return 0
                 open_rays = open_rays[1:]
             silence = 0 if learned else silence + batch
         return silence

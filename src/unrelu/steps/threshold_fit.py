@@ -11,6 +11,7 @@ import scipy.optimize
 import scipy.special
 
 from unrelu._types import BoolArray, FloatArray
+from unrelu.kernels.hermite import normal_pdf
 from unrelu.kernels.moments import CompensatedSums, HermiteMoments, mean_moments, raw_sums
 from unrelu.progress import Progress
 from unrelu.result import Certificate, StageReport, Status
@@ -67,8 +68,12 @@ class ThresholdConfig:
     tilt
         Biased samples: largest tolerated mean square shift of the kept points, 1
         where single units caused every one of them.
-    agreement
-        Unrefined: largest standard error in radians that counts as recovered.
+    agreement, settled
+        Largest standard error in radians that counts as recovered: unrefined, and
+        refined.
+    wedge
+        Refined: held-out labels may be wrong in the wedges between true and
+        recovered hyperplanes; those are this many standard errors wide.
     certificate_queries, inside_queries
         Gaussian inputs asked at the end, and at most to find an inside point.
     quiet_rays, rays_per_update, most_facets
@@ -89,11 +94,13 @@ class ThresholdConfig:
     condition: float = 30.0
     tilt: float = 1.3
     agreement: float = 0.2
+    settled: float = 0.05
+    wedge: float = 4.0
     certificate_queries: int = 2000
     inside_queries: int = 1000
     quiet_rays: int = 1500
     rays_per_update: int = 3000
-    most_facets: int = 2000
+    most_facets: int = 500
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,11 +139,30 @@ def _mean(halves: tuple[HermiteMoments, HermiteMoments]) -> HermiteMoments:
     return (halves[0] + halves[1]).scaled(0.5)
 
 
-_NOTHING_SEEN = (
-    "the labels' second moments show no direction above their sampling error: too few "
-    "samples for this threshold, or every unit's linear term vanishes. Give more samples; "
-    "with queries, the detector of section 3 needs no linear term."
-)
+def _nothing_found(passes: Passes, seen: int, threshold: float | None) -> str:
+    """Say why no unit came out, from what the data show."""
+    share = float(passes.base.is_on(passes.pilot_y).mean())
+    raised = float((passes.pilot_y > passes.pilot_y.min()).mean())
+    if raised == 0.0:
+        return "every label is the same: no unit is on at any sample."
+    if passes.base.exact and raised > 0.5:
+        return (
+            f"{raised:.0%} of the labels lie above the lowest: if some unit is on there, the "
+            "thresholds are too low for the linear part to dominate. Queries need no high "
+            "threshold: see detect_directions, and learn_halfspaces with an oracle."
+        )
+    if seen == 0:
+        return (
+            "the labels' second moments show no direction above their sampling error: too few "
+            "samples for this threshold, or every unit's linear term vanishes. Give more "
+            "samples; with queries, detect_directions needs no linear term."
+        )
+    given = "" if threshold is None else f", at the threshold {threshold:g} that was given"
+    return (
+        f"the landscape shows {seen} directions, but across none of them does the rate of "
+        f"on-labels rise by one half{given}: the units are not sign or ReLU, or the directions "
+        f"are too biased (some unit is on at {share:.0%} of the samples)."
+    )
 
 
 def _landscape(
@@ -207,7 +233,8 @@ def fit_landscape(
     found, halves, report = _landscape(passes, method, units, biased, rng, cfg, watch)
     k = len(found.directions)
     if k == 0:
-        return Fit.empty(passes.n, Status.ASSUMPTION_VIOLATED, _NOTHING_SEEN, [report])
+        reason = _nothing_found(passes, 0, threshold)
+        return Fit.empty(passes.n, Status.ASSUMPTION_VIOLATED, reason, [report])
     errors = _half_errors(found, halves, method, rng, cfg)
     thresholds = np.full(k, np.nan if threshold is None else threshold)
     overlap = 0.0
@@ -303,8 +330,6 @@ def fit_union(
     n = passes.n
     found, _, report = _landscape(passes, method, units, False, rng, cfg, watch)
     stages = [report]
-    if not passes.base.exact and passes.base.tolerance == 0.0:
-        return Fit.empty(n, Status.ASSUMPTION_VIOLATED, "all labels are equal", stages)
     begin = time.perf_counter()
     x, on = passes.pilot_x, passes.base.is_on(passes.pilot_y)
     directions, thresholds = _with_thresholds(x, on, found.directions, threshold, cfg)
@@ -319,6 +344,7 @@ def fit_union(
                 directions,
                 thresholds,
                 move_thresholds=threshold is None,
+                blurred=not passes.base.exact,
                 config=cfg.refine,
             )
             keep = _distinct(state, cfg)
@@ -333,7 +359,8 @@ def fit_union(
         directions = np.vstack([directions, more[0]])
         thresholds = np.append(thresholds, more[1])
     if state is None or len(state.directions) == 0:
-        return Fit.empty(n, Status.ASSUMPTION_VIOLATED, _NOTHING_SEEN, stages)
+        reason = _nothing_found(passes, len(found.directions), threshold)
+        return Fit.empty(n, Status.ASSUMPTION_VIOLATED, reason, stages)
     slabs = passes.slabs(
         state.directions, state.thresholds, np.maximum(cfg.slab_reach * state.errors, 1e-12)
     )
@@ -345,6 +372,7 @@ def fit_union(
             state.thresholds,
             widths=cfg.slab_reach * state.errors,
             move_thresholds=threshold is None,
+            blurred=not passes.base.exact,
             config=cfg.refine,
         )
     stages.append(
@@ -484,6 +512,28 @@ def _verdict(
             f"the rate of on-labels rises only by {weak:.2f} across one unit: its direction is "
             "not settled. Give more samples.",
         )
+    wrong = 0.0
+    if len(passes.held_y):
+        on = passes.base.is_on(passes.held_y)
+        seen = predicted_on(passes.held_x, state.directions, state.thresholds)
+        wrong = float(np.mean(seen != on))
+        wedges = cfg.wedge * float(normal_pdf(state.thresholds) @ state.errors)
+        blur = 0.01 if not passes.base.exact else 0.0
+        expected = max(noise, stray) + wedges + blur
+        allowed = expected + 5.0 * np.sqrt((expected + 1e-4) / len(on))
+        if wrong > allowed:
+            return (
+                Status.PARTIAL,
+                f"{k} units, but {wrong:.2%} of the held-out labels contradict them, more than "
+                f"the {expected:.2%} that their standard errors allow. Give more samples; are "
+                "the inputs standard Gaussian?",
+            )
+    if worst > cfg.settled:
+        return (
+            Status.PARTIAL,
+            f"{k} units, but one direction only to a standard error of {worst:.2f} rad: too few "
+            "samples near its threshold.",
+        )
     if condition > cfg.condition and k <= passes.n:
         return (
             Status.ILL_CONDITIONED,
@@ -491,6 +541,11 @@ def _verdict(
             "dependent.",
         )
     flipped = f"; about {noise:.1%} of the labels are flipped" if noise > 1e-3 else ""
+    if not passes.base.exact:
+        flipped = (
+            f"; the labels are noisy, and each threshold is where f exceeds its base by "
+            f"{passes.base.tolerance:.2g}"
+        )
     return (
         Status.RECOVERED,
         f"{k} units, each direction to a standard error of at most {worst:.1e} rad{flipped}.",

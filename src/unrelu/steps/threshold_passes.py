@@ -86,6 +86,10 @@ def find_base(y: FloatArray, config: PassConfig | None = None) -> Base:
     cfg = PassConfig() if config is None else config
     values, counts = np.unique(y[:200_000], return_counts=True)
     top = int(np.argmax(counts))
+    # Low thresholds: units are on more often than not, and a monotone f is least
+    # where all are off.
+    if counts[top] < 0.5 * counts.sum() and counts[0] >= cfg.atom * counts.sum():
+        top = 0
     share = float(counts[top] / counts.sum())
     spread = float(values[-1] - values[0])
     if share >= cfg.atom:
@@ -131,6 +135,8 @@ class Passes:
         The samples.
     prepare
         Checks and transforms a batch of labels, for example ``1 - y``.
+    base
+        c_0, where known.
     """
 
     def __init__(
@@ -138,6 +144,8 @@ class Passes:
         source: SampleSource,
         prepare: Callable[[FloatArray], FloatArray],
         config: PassConfig | None = None,
+        *,
+        base: Base | None = None,
     ) -> None:
         self.source = source
         self.config = PassConfig() if config is None else config
@@ -157,7 +165,7 @@ class Passes:
             raise InvalidInput("there are no samples beyond the held-out ones")
         self.held_x, self.held_y = _join(held, self.n)
         self.pilot_x, self.pilot_y = _join(pilot, self.n)
-        self.base = find_base(self.pilot_y, cfg)
+        self.base = find_base(self.pilot_y, cfg) if base is None else base
         self.samples = len(self.held_y) + len(self.pilot_y)
         self.pilot_is_all = source.count is not None and self.samples >= source.count
 

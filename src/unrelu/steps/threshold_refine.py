@@ -45,7 +45,11 @@ class RefineConfig:
         A slab holds at least this many points per input: below it the Gram
         matrix is noise, and the error n / (points per height) is reached anyway.
     rounds
-        Upper limit; 8 to 12 are usual.
+        Upper limit; 12 to 18 are usual.
+    blur
+        Where noise in f blurs the boundaries the rise of the rate falls as the slab
+        becomes thinner than the blur: below this share of its highest the slab
+        grows back by ``fastest`` and stays.
     still
         Rounds without a better count of wrong labels before a unit is settled.
     jump
@@ -61,7 +65,8 @@ class RefineConfig:
     error_reach: float = 6.0
     fastest: float = 4.0
     points_per_unknown: int = 40
-    rounds: int = 40
+    rounds: int = 30
+    blur: float = 0.7
     still: int = 4
     jump: float = 0.5
     bin: float = 0.05
@@ -119,6 +124,8 @@ class _Unit:
     width: float
     error: float = np.inf
     jump: float = 0.0
+    top_jump: float = 0.0
+    blurred: bool = False
     best_wrong: float = np.inf
     best: tuple[FloatArray, float] | None = None
     idle: int = 0
@@ -132,6 +139,7 @@ def refine_hyperplanes(
     *,
     widths: FloatArray | None = None,
     move_thresholds: bool = True,
+    blurred: bool = False,
     config: RefineConfig | None = None,
 ) -> Refinement:
     """Refine a union's hyperplanes on samples held in memory.
@@ -145,6 +153,8 @@ def refine_hyperplanes(
         Start, ``(k, n)`` and ``(k,)``.
     widths
         Half-widths of the first slabs, ``(k,)``.
+    blurred
+        Noise in f blurs the boundaries: slabs must not become thinner than that.
     """
     cfg = RefineConfig() if config is None else config
     k, n = directions.shape
@@ -152,8 +162,16 @@ def refine_hyperplanes(
     units = [_Unit(directions[i], float(thresholds[i]), float(first[i])) for i in range(k)]
     history: list[float] = []
     for _ in range(cfg.rounds):
-        largest = _round(x, labels, units, n, move_thresholds, cfg)
+        reach = np.array([3.0 * cfg.fastest * unit.width for unit in units])
+        largest = _round(x, labels, units, n, move_thresholds, blurred, cfg)
         history.append(largest)
+        # Slabs only shrink (or grow back once): points far from all are not needed again.
+        if reach.max(initial=0.0) < 4.0 * cfg.start_width:
+            heights = x @ np.array([unit.direction for unit in units]).T
+            heights -= np.array([unit.threshold for unit in units])
+            near = (np.abs(heights) < reach).any(axis=1)
+            if np.count_nonzero(near) < 0.5 * len(near):
+                x, labels = x[near], labels[near]
         if all(unit.idle >= cfg.still for unit in units):
             break
     chosen = [unit.best or (unit.direction, unit.threshold) for unit in units]
@@ -173,6 +191,7 @@ def _round(
     units: list[_Unit],
     n: int,
     move_thresholds: bool,
+    blurred: bool,
     cfg: RefineConfig,
 ) -> float:
     """Move every unit once; return the largest step in radians."""
@@ -202,10 +221,15 @@ def _round(
         wrong = np.count_nonzero((heights[points, i] > 0) != labels[points]) / unit.width
         floor = cfg.points_per_unknown * n
         unit.jump = step.jump
+        unit.top_jump = max(unit.top_jump, step.jump)
+        if blurred and step.jump < cfg.blur * unit.top_jump and not unit.blurred:
+            unit.blurred = True
+            unit.width *= cfg.fastest
+            continue
         # Where no label is wrong the sandwich is 0: the true error is still
         # that of one point per unknown.
         unit.error = max(step.error, 2.0 * unit.width * n / step.count)
-        settled = step.count < 2 * floor
+        settled = step.count < 2 * floor or unit.blurred
         if settled and wrong < unit.best_wrong:
             unit.best, unit.best_wrong = (unit.direction, unit.threshold), wrong
             unit.idle = 0
@@ -215,7 +239,8 @@ def _round(
         largest = max(largest, step.angle)
         target = cfg.reach * (step.angle + abs(step.shift)) + cfg.error_reach * unit.error
         smallest = max(unit.width / cfg.fastest, unit.width * floor / step.count)
-        unit.width = min(unit.width, max(target, smallest))
+        if not unit.blurred:
+            unit.width = min(unit.width, max(target, smallest))
     return largest
 
 
