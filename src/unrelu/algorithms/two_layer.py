@@ -203,7 +203,14 @@ class _Extraction:
             self.noise, seeds = calibrate(self.oracle, line, near=near)
         self.progress.update("line search", 0, None)
         with self.stage("line search") as details:
-            scan = scan_line(self.oracle, line, self.noise, seeds, config=config.line)
+            scan, self.noise = scan_line(
+                self.oracle,
+                line,
+                self.noise,
+                seeds,
+                config=config.survey,
+                line_config=config.line,
+            )
             details |= {"kinks": len(scan.kinks), "rounds": scan.rounds}
         self.progress.update("line search", 1, 1, f"{len(scan.kinks)} kinks")
         with self.stage("gradients") as details:
@@ -256,7 +263,9 @@ class _Extraction:
             if (np.abs(answers) <= config.check_accept * level).all():
                 return 0
             seeds = [(positions[i : i + 1], answers[i : i + 1]) for i in range(len(positions))]
-            scan = scan_line(self.residual, line, noise, seeds, config=config.line)
+            scan, noise = scan_line(
+                self.residual, line, noise, seeds, config=config.survey, line_config=config.line
+            )
             found = survey(
                 self.residual,
                 line,

@@ -110,6 +110,29 @@ class LineScan:
     rounds: int
     complete: bool
 
+    def clusters(self) -> list[Samples]:
+        """Return the points piece by piece, lone ones by themselves, to go on from."""
+        first = np.searchsorted(self.t, self.starts, side="left")
+        last = np.searchsorted(self.t, self.ends, side="right")
+        groups: list[Samples] = []
+        lone = np.ones(len(self.t), dtype=bool)
+        end = 0
+        for a, b in zip(first, last, strict=True):
+            start, end = max(int(a), end), max(int(b), end)
+            if start < end:
+                groups.append((self.t[start:end], self.y[start:end]))
+                lone[start:end] = False
+        return groups + [(self.t[[i]], self.y[[i]]) for i in np.flatnonzero(lone)]
+
+    def significance(self, noise: Noise) -> FloatArray:
+        """Return by how many deviations each kink bends its shorter neighbour, ``(k,)``."""
+        if len(self.kinks) == 0:
+            return np.empty(0)
+        length = self.ends - self.starts
+        shorter = np.minimum(length[:-1], length[1:])
+        bend = np.abs(self.jumps) * shorter[:, None] / noise(self.kinks)
+        return np.asarray(bend.max(axis=1))
+
     def misfit(self) -> float:
         """Median over pieces with spare answers of the largest residual, in deviations."""
         values = [p.misfit for p, n in zip(self.pieces, self.counts, strict=True) if n > 3]

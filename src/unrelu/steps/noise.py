@@ -13,7 +13,7 @@ network, whose terms grow with the input.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
@@ -70,6 +70,9 @@ class NoiseConfig:
     target that casts to float32 included."""
     floor: float = 0.5
     """Never less than this many units in the last place of the answers."""
+    outlier: float = 1e6
+    """Scatter this many times above the median is a kink in the cluster; less may be noise
+    that is larger on one side of a hyperplane, where large terms cancel."""
     max_decimals: int = 9
     """Answers that all end at this decimal or before are taken for rounded ones."""
 
@@ -86,8 +89,7 @@ def estimate_noise(
     """Ask small clusters of points on a line, and fit the model to their scatter.
 
     Each cluster is fitted by a line; what remains is noise, or, where a kink
-    hit the cluster, far more. The largest scatter of the near clusters and the
-    largest of the far ones are therefore left out, where two or more remain.
+    hit the cluster, millions of times more, and is left out.
 
     Parameters
     ----------
@@ -119,12 +121,12 @@ def estimate_noise(
     if not is_near.any():
         is_near = norms <= norms.min()
     far = ~is_near
-    absolute = _upper(scatter[is_near])
+    absolute = _upper(scatter[is_near], config.outlier)
     absolute = np.maximum(absolute, config.floor * eps * np.median(level[is_near], axis=0))
     growth = np.zeros_like(absolute)
     if far.any():
         reach = norms[far][:, None]
-        growth = _upper(scatter[far] / reach)
+        growth = _upper(scatter[far] / reach, config.outlier)
         growth = np.maximum(growth, config.floor * eps * np.median(level[far] / reach, axis=0))
     absolute = np.maximum(absolute, max(quantum / np.sqrt(12.0), np.finfo(np.float64).tiny))
     return NoiseModel(absolute, growth), clusters
@@ -154,7 +156,9 @@ def _scatter(t: FloatArray, y: FloatArray) -> FloatArray:
     return np.asarray(np.sqrt((residual**2).sum(axis=0) / max(1, len(t) - 2)))
 
 
-def _upper(values: FloatArray) -> FloatArray:
-    """Largest value per output, the very largest left out where three or more are there."""
-    ordered: Sequence[FloatArray] = np.sort(values, axis=0)
-    return np.asarray(ordered[-2] if len(values) >= 3 else ordered[-1])
+def _upper(values: FloatArray, outlier: float) -> FloatArray:
+    """Largest value per output, those left out that only a kink in the cluster explains."""
+    middle = np.median(values, axis=0)
+    middle = np.maximum(middle, values.min(axis=0))
+    usual = (values <= outlier * middle) | (middle == 0)
+    return np.asarray(np.where(usual, values, 0.0).max(axis=0))

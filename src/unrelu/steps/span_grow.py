@@ -11,7 +11,14 @@ import dataclasses
 import numpy as np
 
 from unrelu._types import FloatArray
-from unrelu.kernels.span_subspace import Spectrum, complement, solve_tilt, spectrum_of_rows
+from unrelu.kernels.span_subspace import (
+    Spectrum,
+    complement,
+    misfit_of_rows,
+    orthonormal,
+    solve_tilt,
+    spectrum_of_rows,
+)
 from unrelu.oracles.base import Oracle
 from unrelu.progress import Progress
 from unrelu.steps.span_values import (
@@ -101,11 +108,13 @@ class SpanSearch:
     """State of a search for the span of gradients.
 
     ``basis`` is the best basis so far; ``spectrum`` belongs to the gradients as
-    first measured, ``angle`` is the estimated sine of the largest angle of
+    first measured (until a sharpening pass replaces them; ``measured`` keeps
+    them as they were), ``angle`` is the estimated sine of the largest angle of
     ``basis``, ``ranks`` the rank after each gradient.
     """
 
     gradients: Gradients
+    measured: Gradients
     spectrum: Spectrum
     basis: FloatArray
     angle: float = 1.0
@@ -122,12 +131,13 @@ class SpanSearch:
         """Return a search that has seen nothing in n dimensions."""
         none = Gradients.none(n)
         spectrum = spectrum_of_rows(none.rows, none.noise, margin=1.0)
-        return cls(none, spectrum, spectrum.basis)
+        return cls(none, none, spectrum, spectrum.basis)
 
     def add(self, more: Gradients, margin: float) -> bool:
         """Add gradients; tell whether the rank grew."""
         before = self.spectrum.rank
         self.gradients = self.gradients.with_more(more)
+        self.measured = self.measured.with_more(more)
         self.spectrum = spectrum_of_rows(self.gradients.rows, self.gradients.noise, margin=margin)
         self.basis, self.angle = self.spectrum.basis, self.spectrum.angle
         self.ranks.append(self.spectrum.rank)
@@ -256,7 +266,7 @@ def confirm_span(
     if not lost.any():
         return True
     keep = np.setdiff1d(np.arange(len(g.rows)), best[lost])
-    search.gradients = g.take(keep)
+    search.gradients, search.measured = g.take(keep), search.measured.take(keep)
     search.rejected += len(g.rows) - len(keep)
     search.spectrum = spectrum_of_rows(
         search.gradients.rows, search.gradients.noise, margin=config.margin
@@ -341,6 +351,11 @@ def sharpen_span(
             search.inconsistent = misfit
             return
         turned = search.basis + tilt @ null
+        first = search.measured
+        misfit = misfit_of_rows(first.rows, first.noise, orthonormal(turned))
+        if misfit > config.consistent:  # long steps contradict the short ones
+            search.inconsistent = misfit
+            return
         # From here on the rows lie in the new basis, up to the noise of the long steps.
         search.gradients = dataclasses.replace(g, rows=inside @ turned, noise=sigma)
         search.spectrum = spectrum_of_rows(

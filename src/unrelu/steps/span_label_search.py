@@ -16,6 +16,8 @@ from unrelu.kernels.span_subspace import (
     Spectrum,
     choose_rows,
     complement,
+    misfit_of_rows,
+    orthonormal,
     solve_tilt,
     spectrum_of_rows,
 )
@@ -100,12 +102,14 @@ class LabelSearch:
     """State of a search from labels.
 
     ``rows`` are unit normals at ``boundary``, with ``noise`` per entry;
-    ``basis`` is the best basis so far and ``angle`` its estimated error.
+    ``measured`` are all of them as first measured. ``basis`` is the best basis
+    so far and ``angle`` its estimated error.
     """
 
     boundary: Boundary
     rows: FloatArray
     noise: FloatArray
+    measured: tuple[FloatArray, FloatArray]
     spectrum: Spectrum
     basis: FloatArray
     resolution: Resolution
@@ -125,7 +129,8 @@ class LabelSearch:
         none = np.empty((0, n))
         spectrum = spectrum_of_rows(none, np.empty(0), margin=1.0)
         boundary = Boundary(none, none, np.empty(0))
-        return cls(boundary, none, np.empty(0), spectrum, none, resolution, step)
+        first = (none, np.empty(0))
+        return cls(boundary, none, np.empty(0), first, spectrum, none, resolution, step)
 
     def decide(self, margin: float) -> None:
         """Decide rank and basis anew from all rows."""
@@ -168,6 +173,8 @@ def add_normals(
     )
     search.rows = np.concatenate([search.rows, normals])
     search.noise = np.concatenate([search.noise, entry])
+    first, first_noise = search.measured
+    search.measured = np.concatenate([first, normals]), np.concatenate([first_noise, entry])
     search.decide(config.margin)
     search.plane = search.angle
 
@@ -302,6 +309,10 @@ def sharpen_from_labels(
         entry *= max(1.0, misfit)
         before, plane = search.angle, search.plane
         turned = search.basis + tilt @ null
+        contradiction = misfit_of_rows(*search.measured, orthonormal(turned))
+        if contradiction > config.consistent:  # long steps contradict the short ones
+            search.inconsistent = contradiction
+            return
         search.boundary, search.rows = boundary, coordinates @ turned
         search.noise = np.full(len(boundary), entry)
         search.decide(config.margin)

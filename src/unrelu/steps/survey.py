@@ -51,6 +51,14 @@ class SurveyConfig:
     """Equations per unknown, where several outputs let pieces be chosen."""
     max_choice: int = 400
     """More unknowns than this, and pieces are taken evenly instead of chosen."""
+    first_limit: int = 1500
+    """Queries after which a line search is looked at."""
+    doubtful: float = 1e4
+    """Kinks that bend their pieces by fewer deviations than this are noise, if many do."""
+    escalation: float = 30.0
+    """Factor on the noise when it was underestimated."""
+    attempts: int = 7
+    """Times that a search goes on with more noise or a higher limit."""
     fractions: tuple[float, ...] = (0.25, 0.35, 0.42, 0.5, 0.58, 0.65, 0.75)
     """Places within a piece that are compared for room."""
 
@@ -141,18 +149,46 @@ def scan_line(
     noise: NoiseModel,
     seeds: list[Samples],
     *,
-    max_queries: int = 10_000_000,
-    config: LineConfig | None = None,
-) -> LineScan:
-    """Find the kinks of a function on a line."""
-    return find_kinks(
-        lambda t: ask(line.points(t)),
-        lambda t: noise.std(line.norms(t)),
-        seeds,
-        scale=line.scale,
-        max_queries=max_queries,
-        config=config,
-    )
+    config: SurveyConfig | None = None,
+    line_config: LineConfig | None = None,
+) -> tuple[LineScan, NoiseModel]:
+    """Find the kinks of a function on a line.
+
+    Where the noise was underestimated, it shows as ever more kinks that are
+    hardly above it. So the search runs under a limit of queries; at the limit
+    it goes on with more noise, or, if the kinks are real, with a higher limit.
+
+    Returns
+    -------
+    scan, noise
+        The noise is the one that the search ended with.
+    """
+    config = SurveyConfig() if config is None else config
+    limit = config.first_limit
+    for attempt in range(config.attempts):
+        model = noise
+
+        def deviation(t: FloatArray, model: NoiseModel = model) -> FloatArray:
+            return model.std(line.norms(t))
+
+        scan = find_kinks(
+            lambda t: ask(line.points(t)),
+            deviation,
+            seeds,
+            scale=line.scale,
+            max_queries=limit,
+            config=line_config,
+        )
+        weak = scan.significance(deviation) < config.doubtful
+        too_weak = np.count_nonzero(weak) > max(3, 0.3 * len(weak))
+        if attempt + 1 == config.attempts or (scan.complete and not too_weak):
+            break
+        seeds = scan.clusters()
+        if too_weak:
+            noise = noise.scaled(config.escalation)
+        else:
+            limit *= 8
+    return scan, noise
 
 
 def _centers(
