@@ -17,6 +17,7 @@ __all__ = [
     "choose_rows",
     "complement",
     "largest_principal_angle",
+    "misfit_of_rows",
     "orthonormal",
     "solve_tilt",
     "spectrum_of_rows",
@@ -107,6 +108,15 @@ def solve_tilt(inside: FloatArray, outside: FloatArray) -> tuple[FloatArray, flo
     if spare <= 0:
         return tilt, 0.0
     return tilt, float(np.sqrt(np.sum((inside @ tilt - outside) ** 2) / spare))
+
+
+def misfit_of_rows(rows: FloatArray, noise: FloatArray, basis: FloatArray) -> float:
+    """Return how far ``rows`` leave the span of ``basis``, root mean square, in noise units."""
+    count, n = rows.shape
+    if count == 0 or len(basis) >= n:
+        return 0.0
+    outside = (rows - (rows @ basis.T) @ basis) / noise[:, None]
+    return float(np.sqrt(np.sum(outside**2) / (count * (n - len(basis)))))
 
 
 def choose_rows(rows: FloatArray, count: int) -> IntArray:
