@@ -264,9 +264,11 @@ class _Search:
         # A point beyond the meeting point by more than its uncertainty refutes a single kink.
         slack = config.accept * (meet.std + 1.0 / rate) if rate > 0 else 0.0
         inside = low - slack <= meet.t <= high + slack
-        if not inside or meet.misfit > config.accept:
-            suspect = None
-            return _Plan(a, self._middle(low, high), suspect, None)
+        # Parallel lines that are not one (they would have been joined) hide two kinks or more.
+        bend = float(np.max(meet.jump**2 / (a.fit.slope_var + b.fit.slope_var)))
+        parallel = bend <= config.accept**2
+        if not inside or parallel or meet.misfit > config.accept:
+            return _Plan(a, self._middle(low, high), None, None)
         if 4.0 * delta > width and len(a.t) > 2 and len(b.t) > 2:
             return None  # tested on both sides, as close as the noise allows
         if 4.0 * delta > width:  # the lines are too uncertain: a point between helps
