@@ -1,4 +1,8 @@
-"""Run all benchmarks: ``python -m benchmarks --suite quick|full``."""
+"""Run all benchmarks: ``python -m benchmarks --suite quick|full``.
+
+Outcomes go to ``benchmarks/.cache/results``, beside the published ones in
+``benchmarks/results``; a second call resumes the first.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-SKIP = {"harness", "__main__"}
+SKIP = {"harness", "report", "__main__"}
+FOLDER = Path(__file__).parent / ".cache" / "results"
 
 
 def main() -> None:
@@ -28,6 +33,7 @@ def main() -> None:
             continue
         print(f"\n== {name} ==", flush=True)
         command = [sys.executable, "-m", f"benchmarks.{name}", "--jobs", str(options.jobs)]
+        command += ["--results", str(FOLDER)]
         if options.suite == "quick":
             command.append("--quick")
         subprocess.run(command, check=True)

@@ -2,8 +2,8 @@
 
 A row is a function of a seed that returns plain numbers and a boolean
 ``success`` judged by ground truth. Results go to ``benchmarks/results`` as JSON
-with machine, versions and commit; the printed table shows medians, 95th
-percentiles and maxima beside the targets.
+with machine, versions and commit (``--results`` chooses another folder); the
+printed table shows medians, 95th percentiles and maxima beside the targets.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Row:
     seeds: Sequence[int]
     target: Mapping[str, float] = dataclasses.field(default_factory=dict)
     timeout: float = 600.0
-    quick: int = 3  # seeds used by the quick suite
+    quick: int = 1  # seeds used by the quick suite; 0 leaves the row to the full one
 
 
 def machine() -> dict[str, Any]:
@@ -106,21 +106,21 @@ def run_one(row: Row, seed: int) -> dict[str, Any]:
     return outcome
 
 
-def load(suite: str) -> dict[str, Any]:
+def load(suite: str, folder: Path = RESULTS) -> dict[str, Any]:
     """Read a suite's results; empty when there are none."""
-    path = RESULTS / f"{suite}.json"
+    path = folder / f"{suite}.json"
     if not path.exists():
         return {"suite": suite, "rows": {}}
     data: dict[str, Any] = json.loads(path.read_text())
     return data
 
 
-def save(suite: str, data: dict[str, Any]) -> None:
+def save(suite: str, data: dict[str, Any], folder: Path = RESULTS) -> None:
     """Write a suite's results, old or new but never half."""
-    RESULTS.mkdir(exist_ok=True)
-    temporary = RESULTS / f".{suite}.json"
+    folder.mkdir(exist_ok=True, parents=True)
+    temporary = folder / f".{suite}.json"
     temporary.write_text(json.dumps(data, indent=1, default=float) + "\n")
-    temporary.replace(RESULTS / f"{suite}.json")
+    temporary.replace(folder / f"{suite}.json")
 
 
 def run_suite(
@@ -130,9 +130,10 @@ def run_suite(
     seeds: int | None = None,
     jobs: int = 1,
     fresh: bool = False,
+    folder: Path = RESULTS,
 ) -> dict[str, Any]:
     """Run what is missing of the given rows and save after every outcome."""
-    data = load(suite)
+    data = load(suite, folder)
     data["machine"] = machine()
     todo: list[tuple[Row, int]] = []
     for row in rows:
@@ -143,7 +144,7 @@ def run_suite(
         entry["seeds"] = len(row.seeds)
         done = {run["seed"] for run in entry["runs"]}
         todo += [(row, s) for s in row.seeds[:seeds] if s not in done]
-    save(suite, data)
+    save(suite, data, folder)
     if todo:
         with ProcessPoolExecutor(max_workers=jobs) as pool:
             futures = {pool.submit(run_one, row, seed): (row, seed) for row, seed in todo}
@@ -153,7 +154,7 @@ def run_suite(
                 runs = data["rows"][row.name]["runs"]
                 runs.append(outcome)
                 runs.sort(key=lambda run: run["seed"])
-                save(suite, data)
+                save(suite, data, folder)
                 mark = "ok  " if outcome["success"] else "FAIL"
                 print(
                     f"[{count}/{len(todo)}] {mark} {row.name} seed {seed} "
@@ -216,17 +217,25 @@ def main(suite: str, rows: Sequence[Row]) -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--fresh", action="store_true", help="forget earlier outcomes")
     parser.add_argument("--quick", action="store_true", help="a few seeds of each row")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the JSON files")
     parser.add_argument("--show", action="store_true", help="print the table, run nothing")
     options = parser.parse_args()
     chosen = [row for row in rows if options.rows in row.name]
     if not chosen:
         parser.error(f"no row contains {options.rows!r}; rows: {[row.name for row in rows]}")
     if options.quick:
-        chosen = [dataclasses.replace(row, seeds=row.seeds[: row.quick]) for row in chosen]
+        chosen = [
+            dataclasses.replace(row, seeds=row.seeds[: row.quick]) for row in chosen if row.quick
+        ]
     if options.show:
-        data = load(suite)
+        data = load(suite, options.results)
     else:
         data = run_suite(
-            suite, chosen, seeds=options.seeds, jobs=options.jobs, fresh=options.fresh
+            suite,
+            chosen,
+            seeds=options.seeds,
+            jobs=options.jobs,
+            fresh=options.fresh,
+            folder=options.results,
         )
     print_table(data, [row.name for row in chosen])

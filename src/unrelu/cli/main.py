@@ -8,7 +8,9 @@ import typer
 
 from unrelu._version import __version__
 from unrelu.cli import ledger
+from unrelu.cli.demo import demo
 from unrelu.cli.doctor import doctor
+from unrelu.cli.extract import extract
 
 app = typer.Typer(
     name="unrelu",
@@ -40,7 +42,9 @@ def unrelu(
     """
 
 
+app.command()(demo)
 app.command()(doctor)
+app.command()(extract)
 app.add_typer(ledger.app, name="ledger")
 
 
