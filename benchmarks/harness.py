@@ -151,6 +151,7 @@ def run_suite(
             for count, future in enumerate(as_completed(futures), start=1):
                 row, seed = futures[future]
                 outcome = future.result()
+                data |= {"rows": load(suite, folder)["rows"]}  # another process may have saved
                 runs = data["rows"][row.name]["runs"]
                 runs.append(outcome)
                 runs.sort(key=lambda run: run["seed"])

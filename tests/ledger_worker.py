@@ -1,8 +1,8 @@
 """A run in a process of its own, for tests that kill it.
 
-Usage: ledger_worker.py FOLDER run|fill. The target logs each batch it answers
-to FOLDER/asked.log; the run is adaptive (each batch depends on the answers
-before) and prints the bits of its final state.
+Usage: ledger_worker.py FOLDER run|extract|fill. The target logs each batch it
+answers to FOLDER/asked.log; a run is adaptive (each batch depends on the
+answers before) and prints the bits of its final state.
 """
 
 from __future__ import annotations
@@ -10,10 +10,25 @@ from __future__ import annotations
 import hashlib
 import sys
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 
-from unrelu import LedgerError, connect
+from unrelu import LedgerError, connect, planted
+from unrelu.algorithms.two_layer import extract_two_layer
+
+
+def extract(folder: Path, log: TextIO) -> int:
+    network = planted.random_network(30, 20, 1, rng=0)
+
+    def target(x: np.ndarray) -> np.ndarray:
+        log.write(hashlib.blake2b(x.tobytes(), digest_size=8).hexdigest() + "\n")
+        return network(x)
+
+    oracle = connect(target, input_dim=30, ledger=folder / "l.db", name="target", batch_size=32)
+    result = extract_two_layer(oracle, rng=5)
+    print(result.status.name, result.network.fingerprint())
+    return 0
 
 
 def main(folder: Path, what: str) -> int:
@@ -24,6 +39,8 @@ def main(folder: Path, what: str) -> int:
         log.write(hashlib.blake2b(x.tobytes(), digest_size=8).hexdigest() + "\n")
         return np.tanh(x @ weights)
 
+    if what == "extract":
+        return extract(folder, log)
     oracle = connect(target, input_dim=6, ledger=folder / "l.db", name="target", batch_size=32)
     rng = np.random.default_rng(1)
     state = rng.standard_normal((64, 6))

@@ -259,10 +259,13 @@ def asked(folder: Path) -> list[str]:
     return log.read_text().split() if log.exists() else []
 
 
-def test_killed_at_twenty_moments_it_asks_nothing_twice_and_ends_with_the_same_bits(tmp_path):
+@pytest.mark.parametrize("what", ["run", "extract"])
+def test_killed_at_twenty_moments_it_asks_nothing_twice_and_ends_with_the_same_bits(
+    tmp_path, what
+):
     calm = tmp_path / "calm"
     calm.mkdir()
-    process = spawn(calm, "run")
+    process = spawn(calm, what)
     expected, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
 
@@ -271,7 +274,7 @@ def test_killed_at_twenty_moments_it_asks_nothing_twice_and_ends_with_the_same_b
     rng = random.Random(1)
     kills = 0
     while True:
-        process = spawn(stormy, "run")
+        process = spawn(stormy, what)
         if kills < 20:
             # Wait until it asks something new, then kill within a few milliseconds.
             known, deadline = len(asked(stormy)), time.monotonic() + 60
