@@ -46,7 +46,8 @@ Deviations
     4. A polish on the samples follows: Levenberg-Marquardt in ``|z|``.
     5. Algorithm 5's projected gradient descent is an exact ridge solve.
     6. Condition (5), second half, lacks a factor xi_i in print: ``a_i xi_i b_i
-       Phi(xi_i b_i)`` is what f_0 of Lemma 3.5 gives.
+       Phi(xi_i b_i)`` is what f_0 of Lemma 3.5 gives. Lemma 4.3 holds for
+       ``He_{k+1}, He_{k+2}`` with k >= 1, as in its proof.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import dataclasses
 from typing import Literal
 
 import numpy as np
+import scipy.linalg
 
 from unrelu._types import BoolArray, FloatArray
 from unrelu.kernels.moment_fit import fit_moments, units_from_scalars
@@ -69,7 +70,8 @@ class PolishOptions:
         value of the moments counts as signal (eta_1 of Algorithm 4). Below one:
         a unit too many is dropped by the polish, a unit too few costs a round.
     evidence
-        The same factor where noise alone must not pass.
+        Standard deviations of the noise's largest singular value by which a
+        residual's must exceed its mean to count as signal.
     rounds
         How often units may be added.
     trim
@@ -86,7 +88,7 @@ class PolishOptions:
     power_tolerance: float = 1e-7
     same: float = 0.97
     signal: float = 0.9
-    evidence: float = 1.25
+    evidence: float = 6.0
     rounds: int = 6
     trim: float = 10.0
 
@@ -291,11 +293,22 @@ def residual_signal(
     Moments, rank, left singular vectors, threshold.
     """
     order = 4 if x.shape[1] <= 64 else 3
-    even = _batch_moments(x[::2], left[::2], order)
-    odd = _batch_moments(x[1::2], left[1::2], order)
-    moments, noise = (even + odd).scaled(0.5), (even - odd).scaled(0.5)
-    rank, vectors, _, threshold = signal_rank(moments, noise, options.evidence)
-    return moments, rank, vectors, threshold
+    blocks = [_batch_moments(x[i::8], left[i::8], order) for i in range(min(8, len(x)))]
+    moments = blocks[0]
+    for block in blocks[1:]:
+        moments = moments + block
+    moments = moments.scaled(1.0 / len(blocks))
+    u, s, _ = np.linalg.svd(moments.flattening(), full_matrices=False)
+    # Signed sums of the blocks, half plus and half minus: the signal cancels,
+    # the noise does not. Each row of a Hadamard matrix but the first is one.
+    pieces = np.stack([block.flattening() for block in blocks])
+    tops = []
+    for row in scipy.linalg.hadamard(8)[1:, : len(blocks)]:
+        error = np.tensordot(row, pieces, axes=1) / len(blocks)
+        tops.append(np.sqrt(_largest_eigenvalue(error @ error.T)))
+    threshold = float(np.mean(tops) + options.evidence * np.std(tops))
+    threshold = max(threshold, 1.05 * float(np.max(tops)))
+    return moments, int(np.count_nonzero(s > threshold)), u, threshold
 
 
 def _batch_moments(x: FloatArray, y: FloatArray, order: int) -> HermiteMoments:

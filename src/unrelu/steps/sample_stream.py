@@ -338,10 +338,14 @@ def survey_samples(
 def _cumulants(
     p1: FloatArray, p2: FloatArray, p3: FloatArray, p4: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    variance = np.maximum(p2 - p1**2, 1e-300)
+    # A direction without variance has no shape to test: its cumulants are set to 0.
+    variance = p2 - p1**2
+    flat = variance <= 1e-12 * np.maximum(p2, 1e-300)
+    variance = np.where(flat, 1.0, variance)
     third = p3 - 3 * p1 * p2 + 2 * p1**3
     fourth = p4 - 4 * p1 * p3 + 6 * p1**2 * p2 - 3 * p1**4
-    return third / variance**1.5, fourth / variance**2 - 3.0
+    skewness, kurtosis = third / variance**1.5, fourth / variance**2 - 3.0
+    return np.where(flat, 0.0, skewness), np.where(flat, 0.0, kurtosis)
 
 
 def _radial_excess(x: FloatArray, mean: FloatArray, covariance: FloatArray) -> float:
