@@ -20,8 +20,16 @@ from numpy.typing import NDArray
 
 from unrelu._types import FloatArray, IntArray
 from unrelu.errors import InvalidInput
+from unrelu.networks import ReLUNetwork
 
-__all__ = ["MNIST_ENVIRONMENT", "ImageSet", "load_digit_images", "load_idx", "load_mnist"]
+__all__ = [
+    "MNIST_ENVIRONMENT",
+    "ImageSet",
+    "load_digit_images",
+    "load_idx",
+    "load_mnist",
+    "train_classifier",
+]
 
 MNIST_ENVIRONMENT = "UNRELU_MNIST"
 
@@ -132,3 +140,25 @@ def load_digit_images(folder: str | os.PathLike[str] | None = None) -> ImageSet:
     y = np.asarray(data.target, dtype=np.intp)
     held = np.arange(len(x)) % 3 == 0
     return ImageSet("digits", (8, 8), x[~held], y[~held], x[held], y[held])
+
+
+def train_classifier(
+    data: ImageSet, *hidden: int, seed: int = 0, epochs: int = 5, images: int | None = None
+) -> ReLUNetwork:
+    """Train a ReLU classifier on digits and return its logits as a network.
+
+    Cross entropy and Adam by scikit-learn, in batches of 200 or, on small sets,
+    a thirtieth; ``images`` limits the training set to that many random ones.
+    """
+    import warnings
+
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.neural_network import MLPClassifier
+
+    order = np.random.default_rng(seed).permutation(len(data.x_train))[:images]
+    batch = int(np.clip(len(order) // 30, 1, 200))
+    model = MLPClassifier(hidden, random_state=seed, max_iter=epochs, batch_size=batch)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(data.x_train[order], data.y_train[order])
+    return ReLUNetwork.from_sklearn(model)

@@ -38,6 +38,10 @@ class SpanConfig:
         The first step is the longest at which this share of this many Gaussian
         points looks linear: half of them, so that the search for a roomy point
         succeeds at once or at the second attempt.
+    tolerance, label_tolerance
+        Angles that are sharp enough unless the caller says otherwise: what a
+        first round of float64 values reaches, and what one sharpening pass of
+        labels does.
     held_out, held_out_boundary
         Held-out inputs of the certificate, for values and for labels (where
         each costs a bisection).
@@ -60,6 +64,8 @@ class SpanConfig:
     labels: LabelConfig = dataclasses.field(default_factory=LabelConfig)
     step_share: float = 0.5
     step_points: int = 12
+    tolerance: float = 1e-8
+    label_tolerance: float = 1e-10
     held_out: int = 200
     held_out_boundary: int = 40
     certificate_margin: float = 20.0

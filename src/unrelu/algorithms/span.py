@@ -121,7 +121,7 @@ def recover_span(
     outputs: Literal["all"] | int = "all",
     adaptive: bool = True,
     gradients: int | None = None,
-    tolerance: float = 1e-8,
+    tolerance: float | None = None,
     scale: float = 1.0,
     certify: bool = True,
     rng: RandomState = None,
@@ -150,8 +150,9 @@ def recover_span(
         Number of gradients for ``adaptive=False``; by default 1.25 per rank,
         which must then be given.
     tolerance
-        Estimated sine of the largest angle at which the basis is sharp enough.
-        Below what a first round reaches, long null-space steps are added.
+        Estimated sine of the largest angle at which the basis is sharp enough;
+        by default 1e-8 from values and 1e-10 from labels. Below what a first
+        round reaches, long null-space steps are added.
     scale
         Standard deviation of the Gaussian inputs.
     certify
@@ -178,6 +179,8 @@ def recover_span(
     """
     oracle = as_oracle(target)
     options = SpanConfig() if config is None else config
+    if tolerance is None:
+        tolerance = options.label_tolerance if answers == "labels" else options.tolerance
     _check_arguments(oracle, rank, answers, outputs, tolerance, scale)
     if answers == "values" and outputs != "all":
         oracle = _OneOutput(oracle, int(outputs))
