@@ -41,7 +41,7 @@ EstimateTanAlpha, Lemmas 3-6   ``kernels.threshold_slab.estimate_tan_alpha``
 RefineEstimate, Algorithm 1    ``steps.threshold_refine.refine_estimate``
 the slab l(z, t, eps)          ``kernels.threshold_slab.slab_step`` (moves by its gradient)
 c_0, footnote 5                ``steps.threshold_passes.find_base``
-Theorem 6                      :func:`learn_halfspaces`
+Theorem 6                      :mod:`unrelu.algorithms.halfspaces`
 B.6, the biased sampler        ``steps.threshold_query.sample_biased``, ``biased=True``
 B.7, powers of X_i             nothing to add: only q_i o u changes
 =============================  ==========================================================
@@ -60,21 +60,19 @@ Deviations
   of n / (samples per unit height). Points where other units are near are left out.
 - The threshold is estimated where EstimateTanAlpha crosses one half, and refined with
   the direction.
-- With queries, halfspaces are found by bisection and linear algebra to machine
-  precision instead of by the moments.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
 
 from unrelu._random import RandomState, as_generator
-from unrelu._types import ArrayLike, BoolArray, FloatArray
+from unrelu._types import BoolArray, FloatArray
+from unrelu.algorithms.halfspaces import HalfspacesResult, check_scalar, learn_halfspaces
 from unrelu.errors import BudgetExhausted, InvalidInput
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles import as_oracle
@@ -89,18 +87,12 @@ from unrelu.result import (
     Status,
 )
 from unrelu.samples import as_source
-from unrelu.steps.threshold_facets import FacetSearch
-from unrelu.steps.threshold_fit import (
-    Fit,
-    ThresholdConfig,
-    fit_landscape,
-    fit_union,
-    judge_union,
-    predicted_on,
-)
-from unrelu.steps.threshold_passes import Base, Passes
+from unrelu.steps.threshold_fit import fit_landscape
+from unrelu.steps.threshold_model import Fit, ThresholdConfig, predicted_on
+from unrelu.steps.threshold_passes import Passes
 from unrelu.steps.threshold_query import QueryRefinement, refine_by_queries
 from unrelu.steps.threshold_search import Method
+from unrelu.steps.threshold_union import fit_union, judge_union
 
 __all__ = [
     "HalfspacesResult",
@@ -111,7 +103,6 @@ __all__ = [
 ]
 
 Activation = Literal["sign", "relu", "sigmoid"]
-Kind = Literal["intersection", "union"]
 
 
 def _no_rows() -> FloatArray:
@@ -145,40 +136,6 @@ class LowestLayerResult(RecoveryResult):
     angle_errors: FloatArray = dataclasses.field(default_factory=_no_numbers)
     landscape_directions: FloatArray = dataclasses.field(default_factory=_no_rows)
     activation: str = ""
-
-
-@dataclasses.dataclass(frozen=True, repr=False)
-class HalfspacesResult(RecoveryResult):
-    """An intersection or a union of halfspaces.
-
-    Attributes
-    ----------
-    directions
-        Unit rows ``(k, n)``.
-    thresholds
-        ``(k,)``.
-    angle_errors
-        Standard error of each direction in radians, or the distance at which
-        queries verified it, ``(k,)``.
-    kind
-        "intersection": label 1 where ``directions @ x <= thresholds`` holds for
-        all; "union": label 1 where ``directions @ x > thresholds`` for any.
-    """
-
-    directions: FloatArray = dataclasses.field(default_factory=_no_rows)
-    thresholds: FloatArray = dataclasses.field(default_factory=_no_numbers)
-    angle_errors: FloatArray = dataclasses.field(default_factory=_no_numbers)
-    kind: str = "intersection"
-
-    def predict(self, x: ArrayLike) -> FloatArray:
-        """Return labels 0.0 or 1.0, ``(m,)``, for points ``(m, n)``."""
-        points = np.asarray(x, dtype=np.float64)
-        if points.ndim != 2 or points.shape[1] != self.directions.shape[1]:
-            raise InvalidInput(
-                f"x must have shape (m, {self.directions.shape[1]}), got {points.shape}"
-            )
-        on = predicted_on(points, self.directions, self.thresholds)
-        return (on if self.kind == "union" else ~on).astype(np.float64)
 
 
 def recover_lowest_layer(
@@ -317,7 +274,7 @@ def _layer_from_queries(
     provenance: Provenance,
 ) -> LowestLayerResult:
     """Ask for Gaussian samples, then refine on slabs that are asked directly."""
-    _check_scalar(oracle)
+    check_scalar(oracle)
     n = oracle.input_dim
     found: Fit | None = None
     state: QueryRefinement | None = None
@@ -416,7 +373,7 @@ def _certify(
             "keeps its base value wherever every unit is off.",
             certificate,
         )
-    if worst > max(10.0 * tolerance, 10.0 * tolerance):
+    if worst > 10.0 * tolerance:
         return (
             Status.PARTIAL,
             f"{k} units found, but the refinement stopped at a standard error of {worst:.1e} "
@@ -427,221 +384,5 @@ def _certify(
     return (
         Status.RECOVERED,
         f"{k} units, each direction to a standard error of at most {worst:.1e} rad.",
-        certificate,
-    )
-
-
-def _check_scalar(oracle: Oracle) -> None:
-    if oracle.output_dim != 1:
-        raise InvalidInput(
-            f"the target has {oracle.output_dim} outputs; wrap it so that it answers one"
-        )
-
-
-def learn_halfspaces(
-    source: Any,
-    y: Any = None,
-    *,
-    kind: Kind = "intersection",
-    units: int | None = None,
-    rng: RandomState = None,
-    config: ThresholdConfig | None = None,
-    progress: Progress | None = None,
-) -> HalfspacesResult:
-    """Learn an intersection (or union) of halfspaces from 0/1 labels.
-
-    Parameters
-    ----------
-    source
-        Samples x ~ N(0, I) with labels ``y``, or anything that
-        :func:`unrelu.samples.as_source` reads; or an oracle that answers 0 or 1.
-        Samples may have a share of flipped labels; an oracle may not.
-    kind
-        "intersection": label 1 where ``directions @ x <= thresholds`` holds for
-        all; "union": label 1 where ``directions @ x > thresholds`` for any.
-    units
-        Number of halfspaces, where known; otherwise counted.
-    """
-    rng_ = as_generator(rng)
-    watch = as_progress(progress)
-    cfg = ThresholdConfig() if config is None else config
-    if kind not in ("intersection", "union"):
-        raise InvalidInput(f"kind must be 'intersection' or 'union', got {kind!r}")
-    if units is not None and units < 1:
-        raise InvalidInput(f"units must be at least 1, got {units}")
-    seed = rng if isinstance(rng, int) else None
-    provenance = Provenance("goel-panigrahy/halfspaces", seed, {"kind": kind, "units": units})
-    if isinstance(source, (Oracle, ReLUNetwork)):
-        if y is not None:
-            raise InvalidInput("an oracle answers by itself: leave y out")
-        oracle = as_oracle(source)
-        _check_scalar(oracle)
-        return _halfspaces_from_queries(oracle, kind, rng_, cfg, watch, provenance)
-    off = Base(level=0.0, tolerance=0.5, share=0.0, exact=True)
-    passes = Passes(as_source(source, y), _labels_of(kind), cfg.passes, base=off)
-    found = fit_union(
-        passes,
-        method="joint",
-        units=units,
-        threshold=None,
-        biased=False,
-        rng=rng_,
-        config=cfg,
-        watch=watch,
-    )
-    return HalfspacesResult(
-        status=found.status,
-        message=found.message,
-        queries=QueryStats(samples=passes.samples),
-        provenance=provenance,
-        certificate=judge_union(found, passes),
-        stages=tuple(found.stages),
-        directions=found.directions,
-        thresholds=found.thresholds,
-        angle_errors=found.errors,
-        kind=kind,
-    )
-
-
-def _labels_of(kind: str) -> Callable[[FloatArray], FloatArray]:
-    """Return what turns 0/1 labels into "some halfspace is left"."""
-
-    def prepare(labels: FloatArray) -> FloatArray:
-        if not ((labels == 0.0) | (labels == 1.0)).all():
-            raise InvalidInput("labels must be 0 or 1; for other values say y = (y > cut)")
-        return labels if kind == "union" else 1.0 - labels
-
-    return prepare
-
-
-def _halfspaces_from_queries(
-    oracle: Oracle,
-    kind: Kind,
-    rng: np.random.Generator,
-    cfg: ThresholdConfig,
-    watch: Progress,
-    provenance: Provenance,
-) -> HalfspacesResult:
-    """Find facets by bisection along rays from a point of the convex side."""
-    n = oracle.input_dim
-    to_on = _labels_of(kind)
-
-    def outside(points: FloatArray) -> BoolArray:
-        return to_on(oracle(points)[:, 0]) > 0.5
-
-    search: FacetSearch | None = None
-    certificate: Certificate | None = None
-    begin = time.perf_counter()
-    silence = 0
-    try:
-        with oracle.stage("inside"):
-            centre = _inside_point(outside, n, rng, cfg)
-        if centre is None:
-            status = Status.ASSUMPTION_VIOLATED
-            message = (
-                f"none of {cfg.inside_queries} Gaussian inputs lies on the convex side: check "
-                "the kind, or shift the inputs to where the labels change."
-            )
-        else:
-            search = FacetSearch(outside, centre, rng=rng, config=cfg.facets)
-            with oracle.stage("facets"):
-                while search.unresolved == 0 and silence < cfg.quiet_rays:
-                    silence = search.search(
-                        cfg.rays_per_update, quiet=cfg.quiet_rays, most=cfg.most_facets
-                    )
-                    watch.update(
-                        "facets", silence, cfg.quiet_rays, f"{len(search.precision)} facets"
-                    )
-                    if len(search.precision) >= cfg.most_facets:
-                        break
-            with oracle.stage("certificate"):
-                fresh = rng.standard_normal((cfg.certificate_queries, n))
-                on = outside(fresh)
-            status, message, certificate = _certify_facets(search, fresh, on, silence, cfg)
-    except BudgetExhausted as error:
-        status = Status.BUDGET_EXHAUSTED
-        count = 0 if search is None else len(search.precision)
-        message = f"{error}. The {count} halfspaces found until then are kept."
-    known = None if search is None else search.known
-    stage = StageReport(
-        "facets",
-        oracle.queries.by_stage.get("facets", 0),
-        time.perf_counter() - begin,
-        details={
-            "quiet rays": silence,
-            "unresolved": 0 if search is None else search.unresolved,
-        },
-    )
-    return HalfspacesResult(
-        status=status,
-        message=message,
-        queries=oracle.queries,
-        provenance=provenance,
-        certificate=certificate,
-        stages=(stage,),
-        directions=np.empty((0, n)) if known is None else known.directions,
-        thresholds=_no_numbers() if known is None else known.thresholds,
-        angle_errors=_no_numbers() if search is None else np.array(search.precision),
-        kind=kind,
-    )
-
-
-def _inside_point(
-    outside: Callable[[FloatArray], BoolArray],
-    n: int,
-    rng: np.random.Generator,
-    cfg: ThresholdConfig,
-) -> FloatArray | None:
-    """Return the origin, or a Gaussian point, on the convex side; or None."""
-    if not outside(np.zeros((1, n)))[0]:
-        return np.zeros(n)
-    points = rng.standard_normal((cfg.inside_queries, n))
-    inside = points[~outside(points)]
-    # The mean of inside points is inside, and farther from the facets.
-    return inside.mean(axis=0) if len(inside) else None
-
-
-def _certify_facets(
-    search: FacetSearch, x: FloatArray, on: BoolArray, silence: int, cfg: ThresholdConfig
-) -> tuple[Status, str, Certificate]:
-    known = search.known
-    wrong = predicted_on(x, known.directions, known.thresholds) != on
-    certificate = Certificate.from_deviations(
-        wrong.astype(np.float64),
-        scale=float(on.std()),
-        tolerance=0.5,
-        details={"quiet rays": silence, "verified at": max(search.precision, default=0.0)},
-    )
-    k = len(known.directions)
-    if search.unresolved:
-        return (
-            Status.NUMERICAL_FAILURE,
-            f"{k} halfspaces found, but a boundary that {search.unresolved} ray met is not flat "
-            "at any scale tried: the labels are noisy, or the region is not a polyhedron.",
-            certificate,
-        )
-    if silence < cfg.quiet_rays:
-        return (
-            Status.PARTIAL,
-            f"{k} halfspaces found, and rays still meet new ones: the region may be curved.",
-            certificate,
-        )
-    if wrong.any():
-        return (
-            Status.PARTIAL,
-            f"{k} halfspaces found, but {int(wrong.sum())} of {len(wrong)} fresh labels differ: "
-            "the labels are noisy, or the region is not convex.",
-            certificate,
-        )
-    if k == 0:
-        return (
-            Status.ASSUMPTION_VIOLATED,
-            f"no boundary within a radius of {search.radius:.3g}: every answer is the same.",
-            certificate,
-        )
-    return (
-        Status.RECOVERED,
-        f"{k} halfspaces, each verified on both sides at a distance of "
-        f"{max(search.precision):.0e}; the last {silence} rays met no other.",
         certificate,
     )

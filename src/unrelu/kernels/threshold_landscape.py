@@ -10,7 +10,9 @@ reads, with z = B u and B' M2 B = u_2 I,
 
     G(u) = -sgn(u_q) T(u, ..., u) + lambda (|u|^2 - 1)^2
 
-whose minima are the whitened units, at any order q of which u_q does not vanish.
+whose minima are the whitened units, at any order q of which u_q does not vanish. At odd
+orders there is one minimum more, in the middle of the units' negatives: T is negative there,
+so it cannot be taken for a unit.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from collections.abc import Callable
 import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
+from unrelu.kernels.threshold_slab import tangent_basis
 
 __all__ = ["FacetConfig", "FacetSearch", "Polyhedron", "bisect_lines"]
 
@@ -112,15 +113,6 @@ def bisect_lines(
     return low, high
 
 
-def _complement(direction: FloatArray) -> FloatArray:
-    """Return an orthonormal basis ``(n - 1, n)`` of the complement of a unit vector."""
-    n = len(direction)
-    pivot = int(np.argmax(np.abs(direction)))
-    columns = np.column_stack([direction, np.delete(np.eye(n), pivot, axis=1)])
-    q, _ = np.linalg.qr(columns)
-    return np.ascontiguousarray(q[:, 1:].T)
-
-
 class FacetSearch:
     """Facets of the region around ``center``, found one ray at a time.
 
@@ -214,7 +206,7 @@ class FacetSearch:
     def _rough_normal(self, base: FloatArray, ray: FloatArray, offset: float) -> FloatArray | None:
         """Slopes of the boundary beside ``base``, measured along the ray."""
         cfg = self.config
-        tangents = _complement(ray)
+        tangents = tangent_basis(ray).T
         points = base + offset * tangents
         steps = np.broadcast_to(ray, points.shape)
         m = len(points)
@@ -240,7 +232,7 @@ class FacetSearch:
     ) -> tuple[FloatArray, float, float] | None:
         """Hyperplane through n crossings found along the rough normal."""
         cfg = self.config
-        tangents = np.vstack([np.zeros(self.n), _complement(rough)])
+        tangents = np.vstack([np.zeros(self.n), tangent_basis(rough).T])
         offsets = np.full(self.n, spread)
         pending = np.arange(self.n)
         # Each line may go either way, or less far, where another facet is near.

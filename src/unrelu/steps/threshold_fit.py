@@ -9,9 +9,10 @@ import scipy.optimize
 
 from unrelu._types import FloatArray
 from unrelu.kernels.moments import HermiteMoments
+from unrelu.kernels.threshold_landscape import contract
 from unrelu.progress import Progress
 from unrelu.result import StageReport, Status
-from unrelu.steps.threshold_model import Fit, ThresholdConfig, overlap_share
+from unrelu.steps.threshold_model import Fit, ThresholdConfig, on_mass, overlap_share
 from unrelu.steps.threshold_passes import Passes
 from unrelu.steps.threshold_refine import estimate_thresholds
 from unrelu.steps.threshold_search import Landscape, Method, count_units, find_directions
@@ -20,6 +21,7 @@ __all__ = ["explain_nothing_found", "fit_landscape", "mean_of_halves", "search_l
 
 
 def mean_of_halves(halves: tuple[HermiteMoments, HermiteMoments]) -> HermiteMoments:
+    """Return the moments of all samples from those of two halves."""
     return (halves[0] + halves[1]).scaled(0.5)
 
 
@@ -123,12 +125,15 @@ def fit_landscape(
         return Fit.empty(passes.n, Status.ASSUMPTION_VIOLATED, reason, [report])
     errors = _half_errors(found, halves, method, rng, cfg)
     thresholds = np.full(k, np.nan if threshold is None else threshold)
-    overlap = 0.0
+    overlap, missing = 0.0, 0.0
     if passes.base.exact and not biased:
         on = passes.base.is_on(passes.pilot_y)
         estimated, _ = estimate_thresholds(passes.pilot_x, on, found.directions, config=cfg.refine)
         thresholds = estimated if threshold is None else thresholds
         overlap = overlap_share(estimated, float(on.mean()))
+        raised = float((passes.pilot_y > passes.pilot_y.min()).mean())
+        overlap = max(overlap, raised if raised > 0.5 else 0.0)
+        missing = max(0.0, 1.0 - on_mass(estimated) / max(float(on.mean()), 1e-300))
     status, message = (
         Status.RECOVERED,
         (
@@ -159,6 +164,18 @@ def fit_landscape(
             f"the thresholds are too low for the linear part to dominate: {seen}. The "
             "directions are biased; refine them where the units are sign or ReLU."
         )
+    elif not _one_sided(found.directions, halves):
+        status = Status.ASSUMPTION_VIOLATED
+        message = (
+            "the third moment along a direction is not positive beyond its sampling error: f is "
+            "even there, or not above a threshold. For even units see recover_even_layer."
+        )
+    elif missing > cfg.missing:
+        status = Status.PARTIAL
+        message = (
+            f"{k} directions, but units at their thresholds would be on at only "
+            f"{1.0 - missing:.0%} of the points where f is: some are missing. Give more samples."
+        )
     elif negative < -3.0 * noise and not passes.base.exact:
         status = Status.ASSUMPTION_VIOLATED
         message = "the linear terms have both signs: the landscape needs one."
@@ -169,6 +186,15 @@ def fit_landscape(
             f"them up to {errors.max():.2f} rad (standard error) apart: give more samples."
         )
     return Fit(status, message, found.directions, thresholds, errors, found.directions, [report])
+
+
+def _one_sided(directions: FloatArray, halves: tuple[HermiteMoments, HermiteMoments]) -> bool:
+    """Whether both halves agree that the third moment is positive along each direction."""
+    for w in directions:
+        one, two = (contract(half.dense(3), w, 3) for half in halves)
+        if one + two < 3.0 * abs(one - two):
+            return False
+    return True
 
 
 def _half_errors(
