@@ -39,8 +39,8 @@ class GradientConfig:
     """Standard deviations within which a check agrees."""
     shrink: float = 8.0
     """A repeated step is shorter by this factor."""
-    attempts: int = 12
-    """Times a chunk is repeated; 8^-12 reaches the resolution of float64."""
+    attempts: int = 8
+    """Times a chunk is repeated, each time with shorter steps."""
     batch_values: int = 2**23
     """Largest batch, in numbers (rows times inputs): 64 MiB."""
 
@@ -162,7 +162,10 @@ class _Measurement:
         if chunk.state == "repair":
             return moved, np.empty(0)
         weights, point = self._check_point(chunk)
-        return np.concatenate([moved, point[None, :]]), weights
+        rows = [moved, point[None, :]]
+        if chunk.attempt:  # the value at the point itself may be what is wrong: ask it
+            rows.append(x[None, :])
+        return np.concatenate(rows), weights
 
     def residual(self, chunk: _Chunk, check: tuple[FloatArray, FloatArray]) -> FloatArray:
         """Disagreement of a check, per output, in standard deviations of one answer."""
@@ -182,6 +185,9 @@ class _Measurement:
     def advance(self, chunk: _Chunk, answers: FloatArray, weights: FloatArray) -> None:
         """Take in the answers of one round and decide what comes next."""
         if chunk.state == "measure":
+            if chunk.attempt:
+                self._renew_value(chunk.piece, answers[-1])
+                answers = answers[:-1]
             chunk.answers = answers[:-1].copy()
             chunk.checks = [(weights, answers[-1])]
             chunk.state = "done" if self.agrees(chunk, chunk.checks[0]) else "second check"
@@ -212,6 +218,11 @@ class _Measurement:
             chunk.state = "done"
         else:
             self._restart(chunk)
+
+    def _renew_value(self, piece: int, answer: FloatArray) -> None:
+        """Replace a value that the target does not confirm."""
+        if (np.abs(answer - self.values[piece]) > self.config.accept * self.std[piece]).any():
+            self.values[piece] = answer
 
     def _decode(self, chunk: _Chunk) -> int | None:
         """Find the one direction whose overshoot explains both disagreements."""
@@ -301,6 +312,7 @@ def measure_gradients(
         return Gradients(empty, np.empty((count, 0)), empty, np.ones(count, dtype=bool))
     std = noise.at(points)
     first = np.broadcast_to(steps[:, None] if steps.ndim == 1 else steps, (count, n)).copy()
+    values = values.copy()
     job = _Measurement(ask, points, values, std, directions, rng, bounds, config)
 
     def make(piece: int, index: IntArray, shorter: float = 1.0) -> _Chunk:

@@ -43,6 +43,9 @@ class LineConfig:
     off by a factor of a few; a true miss is usually millions."""
     margin: float = 60.0
     """A test point stands where the two lines differ by this many standard deviations."""
+    informative: float = 1e-4
+    """A piece may judge an answer if its prediction's error is below this part of the
+    typical variation of the function there."""
     companion: float = 0.04
     """Distance of a lone point's companion, over the wider of its gaps."""
     patience: int = 2
@@ -192,6 +195,8 @@ class _Plan:
 class _Search:
     def __init__(self, ask: Ask, noise: Noise, scale: float, config: LineConfig) -> None:
         self.ask, self.noise, self.scale, self.config = ask, noise, scale, config
+        self.length = 0.0
+        self.bend = np.zeros(1)
         self.unresolved: set[int] = set()
         self.queries = 0
         self.rounds = 0
@@ -208,10 +213,42 @@ class _Search:
     def _resolution(self, t: float) -> float:
         return self.config.resolution * float(np.spacing(abs(t)))
 
+    # ------------------------------------------------------------------- fits
+
+    def _tells(self, piece: _Piece, t: float, std: FloatArray) -> bool:
+        """Whether a piece predicts its value at t well enough to judge an answer by it.
+
+        A line through points that are close together predicts anything far
+        away, within its error; an answer that agrees then means nothing.
+        """
+        assert piece.fit is not None
+        local = self.scale + abs(t) if math.isfinite(self.scale) else self.length
+        allowed = np.maximum(
+            self.config.informative * self.bend * local, self.config.margin * std
+        )
+        error = self.config.accept * np.sqrt(piece.fit.variance(t))
+        return bool((error <= allowed).all())
+
+    def _joined(self, piece: _Piece, other: _Piece) -> AffinePiece | None:
+        """Return the common fit of two links, or None where they are not one piece."""
+        if piece.fit is None:
+            return None
+        gap = other.t[0] if other.t[0] > piece.t[0] else other.t[-1]
+        tells = self._tells(piece, gap, other.std[0])
+        if not tells and other.fit is not None:
+            near = piece.t[-1] if other.t[0] > piece.t[0] else piece.t[0]
+            tells = self._tells(other, near, piece.std[0])
+        if not tells:
+            return None
+        joint = piece.with_points(other)
+        return joint if joint.misfit <= self.config.accept else None
+
     # ----------------------------------------------------------------- chain
 
     def start(self, seeds: Iterable[Samples]) -> _Piece:
         pieces: list[_Piece] = []
+        seeds = list(seeds)
+        self._size_up(seeds)
         for t, y in sorted(seeds, key=lambda seed: float(seed[0][0])):
             std = self.noise(t)
             order = np.argsort(t)
@@ -224,6 +261,18 @@ class _Search:
         for a, b in zip(pieces, pieces[1:], strict=False):
             a.right, b.left = b, a
         return pieces[0]
+
+    def _size_up(self, seeds: list[Samples]) -> None:
+        """Learn the length of the line and how much slopes vary along it."""
+        t = np.concatenate([s[0] for s in seeds])
+        y = np.concatenate([s[1] for s in seeds])
+        order = np.argsort(t)
+        t, y = t[order], y[order]
+        self.length = float(t[-1] - t[0])
+        wide = np.diff(t) > np.median(np.diff(t))
+        slopes = np.diff(y, axis=0)[wide] / np.diff(t)[wide, None]
+        if len(slopes):
+            self.bend = np.abs(slopes - np.median(slopes, axis=0)).mean(axis=0)
 
     def insert(self, left: _Piece, new: _Piece) -> None:
         new.left, new.right = left, left.right
@@ -245,8 +294,8 @@ class _Search:
         config = self.config
         b = a.right
         while b is not None and a.fit is not None and b.fit is not None:
-            joint = a.with_points(b)
-            if joint.misfit > config.accept:
+            joint = self._joined(a, b)
+            if joint is None:
                 break
             a.absorb(b, joint, after=True)
             self.remove(b)
@@ -269,7 +318,7 @@ class _Search:
         parallel = bend <= config.accept**2
         if not inside or parallel or meet.misfit > config.accept:
             return _Plan(a, self._middle(low, high), None, None)
-        if 4.0 * delta > width and len(a.t) > 2 and len(b.t) > 2:
+        if 4.0 * config.margin / rate > width and len(a.t) > 2 and len(b.t) > 2:
             return None  # tested on both sides, as close as the noise allows
         if 4.0 * delta > width:  # the lines are too uncertain: a point between helps
             t = min(max(meet.t, low + 0.25 * width), high - 0.25 * width)
@@ -291,12 +340,12 @@ class _Search:
             if len(giver.t) != 2:
                 continue
             point = _Piece([giver.t[index]], [giver.y[index]], [giver.std[index]])
-            joint = taker.with_points(point)
-            if joint.misfit <= self.config.accept:
-                taker.absorb(point, joint, after=after)
+            joint = self._joined(taker, point)
+            if joint is not None:
                 for column in (giver.t, giver.y, giver.std):
                     del column[index]
                 giver.fit, giver.failures = None, 0
+                taker.absorb(point, joint, after=after)
                 return True
         return False
 
@@ -304,8 +353,8 @@ class _Search:
         a, b = z.left, z.right
         for piece, after in ((a, True), (b, False)):
             if piece is not None and len(piece.t) > 1:
-                joint = piece.with_points(z)
-                if joint.misfit <= self.config.accept:
+                joint = self._joined(piece, z)
+                if joint is not None:
                     piece.absorb(z, joint, after=after)
                     self.remove(z)
                     return None
@@ -316,27 +365,43 @@ class _Search:
         if wider <= self._resolution(t):
             self.remove(z)  # squeezed between neighbours: nothing more to learn
             return None
-        step = self.config.companion * wider
         if right >= left:
-            return _Plan(z, t + step, None, z)
+            assert b is not None
+            return _Plan(z, self._beside(t, b.t[0]), None, z)
         assert a is not None
-        return _Plan(a, t - step, None, z)
+        return _Plan(a, self._beside(t, a.t[-1]), None, z)
+
+    def _beside(self, t: float, end: float) -> float:
+        """Return a point a small part of the way from t to ``end``."""
+        part = self.config.companion
+        straight = t + part * (end - t)
+        if not math.isfinite(self.scale):
+            return straight
+        u, v = math.asinh(t / self.scale), math.asinh(end / self.scale)
+        bent = self.scale * math.sinh(u + part * (v - u))
+        return bent if abs(bent - t) < abs(straight - t) else straight
 
     # ----------------------------------------------------------------- digest
 
     def place(self, plan: _Plan, y: FloatArray, std: FloatArray) -> None:
         """Give an answer to the piece it fits, or make it a lone point."""
-        a, b = plan.left, plan.left.right
         point = _Piece([plan.t], [y], [std])
         if plan.inside is not None:
             self._place_inside(plan.inside, point)
             return
+        a = plan.left  # other answers of the round may have put links in between
+        while a.right is not None and a.right.t[0] < plan.t:
+            a = a.right
+        b = a.right
+        if a.t[-1] >= plan.t:
+            return
         fits = []
         for piece, after in ((a, True), (b, False)):
             if piece is not None and len(piece.t) > 1:
-                joint = piece.with_points(point)
-                fits.append((joint.misfit, after, piece, joint))
-        fits = sorted(f for f in fits if f[0] <= self.config.accept)
+                joint = self._joined(piece, point)
+                if joint is not None:
+                    fits.append((joint.misfit, after, piece, joint))
+        fits.sort(key=lambda f: f[0])
         if fits:
             _, after, piece, joint = fits[0]
             piece.absorb(point, joint, after=after)

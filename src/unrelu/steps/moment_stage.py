@@ -116,7 +116,9 @@ def moment_estimate(
         held=held, order=top, progress=progress,
     )  # fmt: skip
     rank, vectors, values, threshold = signal_rank(taken.moments, taken.noise, options.signal)
-    limit = min(vectors.shape[1] - 1, 4096 if max_width is None else max_width)
+    # Four samples per parameter at least, or no unit.
+    limit = min(vectors.shape[1] - 1, taken.count // (4 * (low.input_dim + 1)))
+    limit = limit if max_width is None else min(limit, max_width)
     count = min(rank if width is None else width, max(limit, 0))
     details: dict[str, Any] = {
         "rank": rank,

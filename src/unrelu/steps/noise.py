@@ -73,6 +73,11 @@ class NoiseConfig:
     outlier: float = 1e6
     """Scatter this many times above the median is a kink in the cluster; less may be noise
     that is larger on one side of a hyperplane, where large terms cancel."""
+    outlier_coarse: float = 10.0
+    """The same where answers are coarser than ``exact``: kinks stand out less there, and
+    rounding inside the target hides below that of the answers."""
+    exact: float = 1e-11
+    """Scatter over the size of answers up to which they count as exact float64."""
     max_decimals: int = 9
     """Answers that all end at this decimal or before are taken for rounded ones."""
 
@@ -121,12 +126,12 @@ def estimate_noise(
     if not is_near.any():
         is_near = norms <= norms.min()
     far = ~is_near
-    absolute = _upper(scatter[is_near], config.outlier)
+    absolute = _upper(scatter[is_near], level[is_near], config)
     absolute = np.maximum(absolute, config.floor * eps * np.median(level[is_near], axis=0))
     growth = np.zeros_like(absolute)
     if far.any():
         reach = norms[far][:, None]
-        growth = _upper(scatter[far] / reach, config.outlier)
+        growth = _upper(scatter[far] / reach, level[far] / reach, config)
         growth = np.maximum(growth, config.floor * eps * np.median(level[far] / reach, axis=0))
     absolute = np.maximum(absolute, max(quantum / np.sqrt(12.0), np.finfo(np.float64).tiny))
     return NoiseModel(absolute, growth), clusters
@@ -156,9 +161,10 @@ def _scatter(t: FloatArray, y: FloatArray) -> FloatArray:
     return np.asarray(np.sqrt((residual**2).sum(axis=0) / max(1, len(t) - 2)))
 
 
-def _upper(values: FloatArray, outlier: float) -> FloatArray:
+def _upper(values: FloatArray, level: FloatArray, config: NoiseConfig) -> FloatArray:
     """Largest value per output, those left out that only a kink in the cluster explains."""
     middle = np.median(values, axis=0)
-    middle = np.maximum(middle, values.min(axis=0))
-    usual = (values <= outlier * middle) | (middle == 0)
+    exact = middle <= config.exact * np.median(level, axis=0)
+    limit = np.where(exact, config.outlier, config.outlier_coarse) * middle
+    usual = (values <= limit) | (middle == 0)
     return np.asarray(np.where(usual, values, 0.0).max(axis=0))

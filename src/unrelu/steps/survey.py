@@ -31,6 +31,7 @@ from unrelu.steps.noise import NoiseModel, Samples, estimate_noise
 __all__ = ["Survey", "SurveyConfig", "SurveyLine", "calibrate", "scan_line", "survey"]
 
 AskPoints = Callable[[FloatArray], FloatArray]
+_TINY = float(np.finfo(np.float64).tiny)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,10 +52,18 @@ class SurveyConfig:
     """Equations per unknown, where several outputs let pieces be chosen."""
     max_choice: int = 400
     """More unknowns than this, and pieces are taken evenly instead of chosen."""
+    coarse: float = 1e-11
+    """Noise over the spread of answers above which wider clusters are asked as well."""
+    slope_accuracy: float = 2e4
+    widest: float = 0.05
+    """Their half-width over the local scale: this many times the relative noise, so that
+    slopes are known to a ten-thousandth of typical ones, but at most ``widest``."""
     first_limit: int = 1500
     """Queries after which a line search is looked at."""
     doubtful: float = 1e4
     """Kinks that bend their pieces by fewer deviations than this are noise, if many do."""
+    doubtful_coarse: float = 60.0
+    """The same for coarse answers, where real kinks rise less above the noise."""
     escalation: float = 30.0
     """Factor on the noise when it was underestimated."""
     attempts: int = 7
@@ -134,13 +143,33 @@ class Survey:
 
 
 def calibrate(
-    ask: AskPoints, line: SurveyLine, *, near: float
+    ask: AskPoints, line: SurveyLine, *, near: float, config: SurveyConfig | None = None
 ) -> tuple[NoiseModel, list[Samples]]:
-    """Measure the noise along a line; returns it with the points asked."""
+    """Measure the noise along a line; returns it with the points asked.
+
+    Where the noise is large (float32, rounded answers), the slopes of tight
+    clusters say nothing; two points farther out are then asked beside each.
+    """
+    config = SurveyConfig() if config is None else config
     positions, scales = line.seeds()
-    return estimate_noise(
-        lambda t: ask(line.points(t)), line.norms, positions, scales, near=near
-    )
+
+    def ask_line(t: FloatArray) -> FloatArray:
+        return ask(line.points(t))
+
+    noise, seeds = estimate_noise(ask_line, line.norms, positions, scales, near=near)
+    inner = line.norms(positions) <= max(near, float(line.norms(positions).min()))
+    level = noise.std(line.norms(positions[inner])).max(axis=0)
+    spread = np.array([y.std(axis=0) for (_, y), i in zip(seeds, inner, strict=True) if i])
+    typical = np.array([y.mean(axis=0) for (_, y), i in zip(seeds, inner, strict=True) if i])
+    height = np.maximum(typical.std(axis=0), spread.max(axis=0))
+    relative = float(np.max(level / np.maximum(height, np.finfo(np.float64).tiny)))
+    if relative < config.coarse:
+        return noise, seeds
+    wide = min(config.widest, config.slope_accuracy * relative)
+    beside = np.concatenate([positions - wide * scales, positions + wide * scales])
+    beside = beside[(beside >= line.low) & (beside <= line.high)]
+    extra = ask_line(beside)
+    return noise, seeds + [(beside[[i]], extra[[i]]) for i in range(len(beside))]
 
 
 def scan_line(
@@ -179,7 +208,9 @@ def scan_line(
             max_queries=limit,
             config=line_config,
         )
-        weak = scan.significance(deviation) < config.doubtful
+        typical = np.median(np.abs(scan.y - np.median(scan.y, axis=0)), axis=0)
+        fine = float(np.max(noise.absolute / np.maximum(typical, _TINY))) < config.coarse
+        weak = scan.significance(deviation) < (config.doubtful if fine else config.doubtful_coarse)
         too_weak = np.count_nonzero(weak) > max(3, 0.3 * len(weak))
         if attempt + 1 == config.attempts or (scan.complete and not too_weak):
             break
