@@ -19,7 +19,9 @@ Guarantee
 RECOVERED, binary: the graph is a disjoint union of cliques, and the gap between edges
 and non-edges exceeds the sampling error measured on halves of the samples.
 RECOVERED, even: in the recovered basis every entry of E[f He_4(x)] with an odd index
-vanishes up to sampling error, and Theorem 10's condition holds there.
+vanishes up to sampling error, and Theorem 10's condition holds there. Orthonormality is
+assumed: two equal units at an angle have the fourth moments of their two bisectors under
+a product, and no more is looked at.
 
 Paper to code
 -------------
@@ -356,9 +358,11 @@ def recover_even_layer(
     if units is not None and not 1 <= units <= n:
         raise InvalidInput(f"units must be 1 to {n}, got {units}")
     begin = time.perf_counter()
+    # Any constant is orthogonal to the moments; one near the mean costs least variance.
+    centre = float(to_numpy(next(samples.batches())[1]).mean())
 
     def plain(x: FloatArray, labels: FloatArray) -> FloatArray:
-        return labels
+        return labels - centre
 
     first, second, _ = _half_moments(samples, 2, plain, watch, "quadratic part")
     low = _mean(first, second)
@@ -381,11 +385,14 @@ def recover_even_layer(
     first, second, seen = _half_moments(
         samples, 4, _residual_label(plain, low), watch, "fourth moments"
     )
-    tensors = [whiten_tensor(half.dense(4), basis) for half in (first, second)]
+    whole = [half.dense(4) for half in (first, second)]
+    tensors = [whiten_tensor(half, basis) for half in whole]
     tensor = 0.5 * (tensors[0] + tensors[1])
     rows, sign = _best_rows(tensor, rank, rng_, cfg)
     errors = _angles_between(rows, [_polish(sign * half, rows) for half in tensors])
-    odd, floor = _odd_energy(tensor, rows), _odd_energy(0.5 * (tensors[0] - tensors[1]), rows)
+    directions = rows @ basis.T
+    odd = _odd_energy(0.5 * (whole[0] + whole[1]), directions)
+    floor = _odd_energy(0.5 * (whole[0] - whole[1]), directions)
     margin = _condition_margin(sign * tensor, rows)
     status, message = (
         Status.RECOVERED,
@@ -414,7 +421,7 @@ def recover_even_layer(
         queries=QueryStats(samples=seen),
         provenance=provenance,
         stages=(report,),
-        directions=rows @ basis.T,
+        directions=directions,
         angle_errors=errors,
     )
 
@@ -443,9 +450,13 @@ def _best_rows(
 
 
 def _odd_energy(tensor: FloatArray, rows: FloatArray) -> float:
-    """Sum of squares of the entries in which some index occurs an odd number of times."""
+    """Sum the squares of what orthonormal even units would leave at zero.
+
+    In an orthonormal basis that begins with ``rows`` ``(k, n)`` these are the entries with
+    an index outside the rows, or with one that occurs an odd number of times.
+    """
     rotated = whiten_tensor(tensor, rows.T)
-    total = float((rotated**2).sum())
+    total = float((tensor**2).sum())
     diagonal = np.einsum("iiii->i", rotated)
     pairs = np.einsum("iijj->ij", rotated)
     even = 3.0 * float((pairs**2).sum()) - 2.0 * float((diagonal**2).sum())
