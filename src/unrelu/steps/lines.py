@@ -46,6 +46,8 @@ class LineConfig:
     informative: float = 1e-4
     """A piece may judge an answer if its prediction's error is below this part of the
     typical variation of the function there."""
+    certain: float = 1e-8
+    """Where it is above this part, agreement may be chance: a point in between is asked."""
     companion: float = 0.04
     """Distance of a lone point's companion, over the wider of its gaps."""
     patience: int = 2
@@ -145,13 +147,14 @@ class LineScan:
 class _Piece:
     """A chain link: points in order, their fit, and the failures blamed on it."""
 
-    __slots__ = ("failures", "fit", "gone", "left", "right", "settled", "std", "t", "y")
+    __slots__ = ("doubts", "failures", "fit", "gone", "left", "right", "settled", "std", "t", "y")
 
     def __init__(self, t: list[float], y: list[FloatArray], std: list[FloatArray]) -> None:
         self.t, self.y, self.std = t, y, std
         self.left: _Piece | None = None
         self.right: _Piece | None = None
         self.failures = 0
+        self.doubts: list[tuple[float, float]] = []
         self.gone = False
         self.settled: tuple[int, int, int] | None = None
         self.fit: AffinePiece | None = None
@@ -161,7 +164,8 @@ class _Piece:
     def state(self) -> tuple[int, int, int]:
         """What a decision about the gap to the right depends on."""
         other = self.right
-        return (len(self.t), id(other), 0 if other is None else len(other.t))
+        size = len(self.t) + len(self.doubts)
+        return (size, id(other), 0 if other is None else len(other.t))
 
     def refit(self) -> None:
         self.fit = fit_piece(np.array(self.t), np.array(self.y), np.array(self.std))
@@ -215,7 +219,9 @@ class _Search:
 
     # ------------------------------------------------------------------- fits
 
-    def _tells(self, piece: _Piece, t: float, std: FloatArray) -> bool:
+    def _tells(
+        self, piece: _Piece, t: float, std: FloatArray, level: float | None = None
+    ) -> bool:
         """Whether a piece predicts its value at t well enough to judge an answer by it.
 
         A line through points that are close together predicts anything far
@@ -223,11 +229,10 @@ class _Search:
         """
         assert piece.fit is not None
         local = self.scale + abs(t) if math.isfinite(self.scale) else self.length
-        allowed = np.maximum(
-            self.config.informative * self.bend * local, self.config.margin * std
-        )
+        part = self.config.informative if level is None else level
+        least = self.config.margin * std if level is None else 2.0 * std
         error = self.config.accept * np.sqrt(piece.fit.variance(t))
-        return bool((error <= allowed).all())
+        return bool((error <= np.maximum(part * self.bend * local, least)).all())
 
     def _joined(self, piece: _Piece, other: _Piece) -> AffinePiece | None:
         """Return the common fit of two links, or None where they are not one piece."""
@@ -242,6 +247,18 @@ class _Search:
             return None
         joint = piece.with_points(other)
         return joint if joint.misfit <= self.config.accept else None
+
+    def _absorb(self, piece: _Piece, other: _Piece, joint: AffinePiece, *, after: bool) -> None:
+        """Join a link to a piece; if the agreement may be chance, note the hole between."""
+        hole = (piece.t[-1], other.t[0]) if after else (other.t[-1], piece.t[0])
+        sure = self._tells(piece, hole[1 if after else 0], other.std[0], self.config.certain)
+        if not sure and other.fit is not None:
+            far = hole[0 if after else 1]
+            sure = self._tells(other, far, piece.std[0], self.config.certain)
+        piece.absorb(other, joint, after=after)
+        piece.doubts += other.doubts
+        if not sure:
+            piece.doubts.append(hole)
 
     # ----------------------------------------------------------------- chain
 
@@ -297,7 +314,7 @@ class _Search:
             joint = self._joined(a, b)
             if joint is None:
                 break
-            a.absorb(b, joint, after=True)
+            self._absorb(a, b, joint, after=True)
             self.remove(b)
             b = a.right
         if b is None or a.fit is None or b.fit is None or self._hand_over(a, b):
@@ -345,7 +362,7 @@ class _Search:
                 for column in (giver.t, giver.y, giver.std):
                     del column[index]
                 giver.fit, giver.failures = None, 0
-                taker.absorb(point, joint, after=after)
+                self._absorb(taker, point, joint, after=after)
                 return True
         return False
 
@@ -355,7 +372,7 @@ class _Search:
             if piece is not None and len(piece.t) > 1:
                 joint = self._joined(piece, z)
                 if joint is not None:
-                    piece.absorb(z, joint, after=after)
+                    self._absorb(piece, z, joint, after=after)
                     self.remove(z)
                     return None
         t = z.t[0]
@@ -404,7 +421,7 @@ class _Search:
         fits.sort(key=lambda f: f[0])
         if fits:
             _, after, piece, joint = fits[0]
-            piece.absorb(point, joint, after=after)
+            self._absorb(piece, point, joint, after=after)
             if plan.suspect is not None and piece is not plan.suspect:
                 plan.suspect.failures += 1
             return
@@ -421,18 +438,27 @@ class _Search:
         self.insert(a, point)
 
     def _place_inside(self, piece: _Piece, point: _Piece) -> None:
-        """Confirm a tentative piece by a point between its two, or take it apart."""
-        if len(piece.t) != 2:
+        """Confirm a piece by a point in a hole of it, or take it apart there."""
+        t = point.t[0]
+        if piece.fit is None or not piece.t[0] < t < piece.t[-1] or t in piece.t:
             return  # changed by another answer of the same round
+        cut = int(np.searchsorted(piece.t, t))
         whole = _Piece(
-            [piece.t[0], point.t[0], piece.t[1]],
-            [piece.y[0], point.y[0], piece.y[1]],
-            [piece.std[0], point.std[0], piece.std[1]],
+            [*piece.t[:cut], t, *piece.t[cut:]],
+            [*piece.y[:cut], point.y[0], *piece.y[cut:]],
+            [*piece.std[:cut], point.std[0], *piece.std[cut:]],
         )
         if whole.fit is not None and whole.fit.misfit <= self.config.accept:
             piece.t, piece.y, piece.std, piece.fit = whole.t, whole.y, whole.std, whole.fit
             return
-        self.dissolve(piece)
+        right = _Piece(piece.t[cut:], piece.y[cut:], piece.std[cut:])
+        right.doubts = [hole for hole in piece.doubts if hole[0] >= right.t[0]]
+        piece.doubts = [hole for hole in piece.doubts if hole[1] <= piece.t[cut - 1]]
+        piece.t, piece.y, piece.std = piece.t[:cut], piece.y[:cut], piece.std[:cut]
+        piece.failures, piece.fit = 0, None
+        if cut > 1:
+            piece.refit()
+        self.insert(piece, right)
         self.insert(piece, point)
 
     def dissolve(self, piece: _Piece) -> None:
@@ -475,6 +501,10 @@ class _Search:
         """Decide what to ask at a piece or right of it; None when nothing."""
         if len(piece.t) == 2 and piece.failures >= self.config.patience:
             self.dissolve(piece)
+        while piece.doubts:
+            low, high = piece.doubts.pop()
+            if not any(low < t < high for t in piece.t):
+                return _Plan(piece, self._middle(low, high), None, None, piece)
         if len(piece.t) == 1:
             return self.plan_companion(piece)
         return self.plan_gap(piece)
