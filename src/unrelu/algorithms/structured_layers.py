@@ -394,15 +394,19 @@ def recover_even_layer(
     odd = _odd_energy(0.5 * (whole[0] + whole[1]), directions)
     floor = _odd_energy(0.5 * (whole[0] - whole[1]), directions)
     margin = _condition_margin(sign * tensor, rows)
+    # What is left of the labels' fourth moment where a quadratic explains them: rounding.
+    rounding = 1e-9 * (float(np.abs(low.t2).max()) + abs(centre))
+    doubt = 2.0 * abs(np.subtract(*(_condition_margin(sign * half, rows) for half in tensors)))
     status, message = (
         Status.RECOVERED,
         (f"{rank} directions to a standard error of at most {errors.max():.1e} rad."),
     )
-    if margin <= 0:
+    if margin <= max(doubt, rounding):
         status = Status.ASSUMPTION_VIOLATED
         message = (
-            "the products of units outweigh the units: a direction found is no strict extremum "
-            "of the fourth moment (Theorem 10's condition)."
+            "a direction found is no strict extremum of the fourth moment, within its sampling "
+            "error: the products of units outweigh the units (Theorem 10's condition), or f is "
+            "quadratic and has no directions of its own."
         )
     elif odd > cfg.residual * floor:
         status = Status.PARTIAL
