@@ -1,0 +1,367 @@
+"""Learn any one-hidden-layer ReLU network to a chosen accuracy (Chen, Klivans & Meka).
+
+Reference
+---------
+S. Chen, A. R. Klivans and R. Meka, *Efficiently Learning Any One Hidden Layer
+ReLU Network From Queries*, 2021.
+
+Setting
+-------
+Black-box access to ``F(x) = sum_i s_i relu(<w_i, x> - b_i)`` (any output
+weights, an affine part and several outputs are fine), of any width, with
+neurons that may coincide, nearly coincide, cancel, or form thin bumps. The
+answers may carry rounding or noise.
+
+Assumptions
+-----------
+``|w_i| <= R`` and ``|b_i| <= B``. Where the caller does not give them they are
+taken from what was seen, and the result says which values are in force. Remark
+1.3: a bump of width w, however high, takes about 1/w queries to find, so some
+such bound cannot be done without. ``narrowest`` says it directly.
+
+Guarantee
+---------
+RECOVERED: with confidence ``1 - delta`` over fresh Gaussian inputs and given R,
+``E[(F - F')^2] <= epsilon^2`` under N(0, I): the certificate's upper bound,
+unseen bumps included, is at most that.
+
+Map to the paper
+----------------
+==============================  ==================================================
+GETBIAS, Algorithm 1            :func:`unrelu.steps.learner_boxes.get_bias`
+GETGRADIENT, Algorithm 2        :func:`unrelu.steps.learner_boxes.get_gradient`;
+                                in practice :func:`unrelu.steps.gradients.measure_gradients`
+GETNEURONS, Algorithm 3         :func:`unrelu.steps.learner_boxes.get_neurons`;
+                                in practice ``first_line`` and ``follow_residual``
+                                of :class:`unrelu.steps.learner_run.Learning`
+LEARNFROMQUERIES, Algorithm 4   :func:`unrelu.steps.learner_boxes.learn_from_queries_as_printed`;
+                                in practice ``learn`` of the same class
+equations (12)-(14), (21)       :mod:`unrelu.kernels.learner_formulas`
+equation (19)                   :func:`unrelu.kernels.learner_regression.bounded_least_squares`
+Lemma 3.21                      :func:`unrelu.kernels.learner_compress.merge_clusters`
+==============================  ==================================================
+
+Deviations
+----------
+- Intervals of one length r are replaced by an adaptive search for the kinks of
+  the line; m would be far beyond any budget. ``faithful=True`` keeps them.
+- Differences of neighbouring pieces instead of all pairs: across a cluster too
+  tight to resolve, the difference is the v* of Lemma 3.21.
+- Coefficients are the +-1 of Theorem 4.8, read from the jumps. Least squares
+  runs at the end, only where the samples still disagree, and is kept only if
+  held-out samples agree better: refitting earlier brings every kink back.
+- Bumps are looked for by Gaussian samples, which serve as validation too; a
+  line through the worst sample finds the neurons behind it.
+- Constant noise: directions are measured far out, where it is relatively small,
+  biases at points whose gates are certain (:mod:`unrelu.steps.learner_far`).
+- Clusters are merged and flat neurons dropped at the end, within epsilon / 4.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from typing import Any
+
+import numpy as np
+
+from unrelu._random import RandomState, as_generator
+from unrelu.errors import BudgetExhausted, InvalidInput
+from unrelu.kernels.learner_formulas import GAUSSIAN_AT_ONE
+from unrelu.networks import ReLUNetwork
+from unrelu.oracles import as_oracle
+from unrelu.progress import Progress, as_progress
+from unrelu.result import Certificate, Provenance, RecoveryResult, StageReport, Status
+from unrelu.steps.learner_boxes import FaithfulBounds, learn_from_queries_as_printed
+from unrelu.steps.learner_certificate import certify_square_loss
+from unrelu.steps.learner_run import LearnerConfig, Learning
+
+__all__ = ["LearnerConfig", "LearnerResult", "learn_from_queries"]
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class LearnerResult(RecoveryResult):
+    """A learned network and what was assumed about the target.
+
+    Attributes
+    ----------
+    epsilon
+        Root mean square error asked for, in answer units.
+    reached
+        Upper confidence bound on the root mean square error that was reached.
+    width
+        Hidden neurons of the learned network.
+    norm_bound, bias_bound
+        R and B in force: given, or the largest seen.
+    narrowest
+        Width of the narrowest bump that was looked for, in input units.
+    assumed
+        The same in words, with what was given and what was assumed.
+    noise
+        Standard deviation of an answer's error near the origin.
+    """
+
+    epsilon: float = 0.0
+    reached: float = math.inf
+    width: int = 0
+    norm_bound: float = 0.0
+    bias_bound: float = 0.0
+    narrowest: float = math.inf
+    assumed: str = ""
+    noise: float = 0.0
+
+
+def learn_from_queries(
+    oracle: Any,
+    *,
+    epsilon: float,
+    relative: bool = False,
+    delta: float = 0.05,
+    rng: RandomState = None,
+    progress: Progress | None = None,
+    faithful: bool = False,
+    width: int | None = None,
+    norm_bound: float | None = None,
+    bias_bound: float | None = None,
+    narrowest: float | None = None,
+    certificate_samples: int | None = None,
+    config: LearnerConfig | None = None,
+) -> LearnerResult:
+    """Learn a network with ``E[(F - F')^2] <= epsilon^2`` under N(0, I), from queries.
+
+    Parameters
+    ----------
+    oracle
+        An :class:`~unrelu.oracles.Oracle`, or anything that
+        :func:`~unrelu.oracles.as_oracle` takes.
+    epsilon
+        Root mean square error allowed, in answer units.
+    relative
+        Take ``epsilon`` in units of the standard deviation of F under N(0, I).
+    delta
+        The certificate's bound may fail with this probability.
+    rng
+        Seed or generator; the same seed gives the same result.
+    progress
+        Receives updates while it runs.
+    faithful
+        Run Algorithms 1-4 as printed, with ``config.constants`` for what the
+        paper leaves open. Needs ``width``, ``norm_bound`` and ``bias_bound``.
+    width, norm_bound, bias_bound
+        k, R and B of Theorem 1.1, where known. In practice only R matters: it
+        says how thin a bump can be and still cost epsilon.
+    narrowest
+        Width of the narrowest bump to look for, in input units: it takes about
+        ``28 / narrowest`` samples. By default R decides, or, where that is not
+        given either, the R seen, within a part of the queries spent anyway.
+    certificate_samples
+        Fresh inputs of the certificate at most.
+    config
+        Tolerances and sizes.
+
+    Returns
+    -------
+    LearnerResult
+        RECOVERED promises the bound above, given R. ``assumed`` says what was
+        assumed; ``reached`` what accuracy the certificate vouches for.
+    """
+    config = LearnerConfig() if config is None else config
+    _check(epsilon, delta, width, norm_bound, bias_bound, narrowest, certificate_samples)
+    if faithful and (width is None or norm_bound is None or bias_bound is None):
+        raise InvalidInput("faithful=True needs width (k), norm_bound (R) and bias_bound (B)")
+    target = as_oracle(oracle)
+    if faithful and target.output_dim != 1:
+        raise InvalidInput("faithful=True is for a single output, as the paper is")
+    provenance = Provenance(
+        algorithm="learn_from_queries",
+        seed=rng if isinstance(rng, int) else None,
+        options={
+            "epsilon": epsilon,
+            "relative": relative,
+            "delta": delta,
+            "faithful": faithful,
+            "width": width,
+            "norm_bound": norm_bound,
+            "bias_bound": bias_bound,
+            "narrowest": narrowest,
+        },
+        target=target.identity,
+    )
+    generator = as_generator(rng)
+    run = Learning(
+        target, generator, as_progress(progress), config, epsilon, relative, norm_bound, narrowest
+    )
+    network: ReLUNetwork | None = None
+    certificate: Certificate | None = None
+    bound = math.inf
+    facts: dict[str, float | str] = {}
+    limits = config.certificate
+    if certificate_samples is not None:
+        limits = dataclasses.replace(
+            limits, most=certificate_samples, least=min(limits.least, certificate_samples)
+        )
+    try:
+        if faithful:
+            network = _faithful(run, width, bias_bound, delta)
+        else:
+            run.learn()
+            assert run.units is not None
+            network = run.units.network()
+        facts = _assumed(run, network, width, bias_bound)
+        run.progress.update("certificate", 0, None)
+        with run.stage("certificate"):
+            certificate, bound = certify_square_loss(
+                target,
+                network,
+                epsilon=run.epsilon,
+                delta=delta,
+                norm_bound=float(facts["norm bound R"]),
+                noise=float(run.noise.absolute.max()),
+                facts=facts,
+                rng=generator,
+                config=limits,
+            )
+        status, message = _verdict(run, network, certificate, bound, delta)
+    except BudgetExhausted as error:
+        status = Status.BUDGET_EXHAUSTED
+        message = f"{error}; what was found until then is returned"
+        if network is None and run.units is not None:
+            network = run.units.network()
+        if network is not None and not facts:
+            facts = _assumed(run, network, width, bias_bound)
+    return LearnerResult(
+        status=status,
+        message=message,
+        queries=target.queries,
+        provenance=provenance,
+        network=network,
+        certificate=certificate,
+        stages=tuple(run.stages),
+        epsilon=run.epsilon if len(run.x) else epsilon,
+        reached=math.sqrt(bound),
+        width=0 if network is None else network.hidden_widths[0],
+        norm_bound=float(facts.get("norm bound R", 0.0)),
+        bias_bound=float(facts.get("bias bound B", 0.0)),
+        narrowest=float(facts.get("narrowest bump looked for", math.inf)),
+        assumed=str(facts.get("assumed", "")),
+        noise=float(run.noise.absolute.max()),
+    )
+
+
+def _check(
+    epsilon: float,
+    delta: float,
+    width: int | None,
+    norm_bound: float | None,
+    bias_bound: float | None,
+    narrowest: float | None,
+    certificate_samples: int | None,
+) -> None:
+    if not (epsilon > 0 and math.isfinite(epsilon)):
+        raise InvalidInput(f"epsilon must be a positive number, got {epsilon}")
+    if not 0 < delta < 1:
+        raise InvalidInput(f"delta must lie between 0 and 1, got {delta}")
+    for name, value in (("norm_bound", norm_bound), ("narrowest", narrowest)):
+        if value is not None and not (value > 0 and math.isfinite(value)):
+            raise InvalidInput(f"{name} must be a positive number, got {value}")
+    if bias_bound is not None and not (bias_bound >= 0 and math.isfinite(bias_bound)):
+        raise InvalidInput(f"bias_bound must be zero or more, got {bias_bound}")
+    for name, count in (("width", width), ("certificate_samples", certificate_samples)):
+        if count is not None and (isinstance(count, bool) or count < 1 or int(count) != count):
+            raise InvalidInput(f"{name} must be a whole number of at least 1, got {count}")
+
+
+def _faithful(
+    run: Learning, width: int | None, bias_bound: float | None, delta: float
+) -> ReLUNetwork:
+    """Algorithms 1-4 as printed."""
+    assert width is not None
+    assert bias_bound is not None
+    assert run.norm_bound is not None
+    with run.stage("samples"):
+        run.sample(run.rng.standard_normal((run.config.pilot, run.d)))
+    # Neurons of norm below epsilon / k may be replaced by constants (proof of Theorem 4.8).
+    bounds = FaithfulBounds(width, run.norm_bound, bias_bound, run.epsilon / width)
+    bounds = dataclasses.replace(bounds, smallest=max(bounds.smallest, 1e-3 * run.norm_bound))
+    before, start = run.oracle.queries.total, time.perf_counter()
+    network, plan = learn_from_queries_as_printed(
+        run.oracle,
+        run.epsilon,
+        delta,
+        bounds=bounds,
+        constants=run.config.constants,
+        rng=run.rng,
+        max_intervals=run.config.max_intervals,
+    )
+    run.stages.append(
+        StageReport(
+            "as printed",
+            run.oracle.queries.total - before,
+            time.perf_counter() - start,
+            "",
+            dataclasses.asdict(plan),
+        )
+    )
+    return network
+
+
+def _assumed(
+    run: Learning, network: ReLUNetwork, width: int | None, bias_bound: float | None
+) -> dict[str, float | str]:
+    """Return the bounds in force, given or seen, in numbers and in words."""
+    rows, outputs = network.weights[0], network.weights[1]
+    strength = np.linalg.norm(outputs, axis=0)
+    seen_norm = float((np.linalg.norm(rows, axis=1) * strength).max(initial=0.0))
+    seen_bias = float((np.abs(network.biases[0]) * strength).max(initial=0.0))
+    norm = run.norm_bound if run.norm_bound is not None else seen_norm
+    bias = bias_bound if bias_bound is not None else seen_bias
+    samples = int(run.gaussian.sum())
+    looked = -math.log(run.config.miss) / (max(samples, 1) * GAUSSIAN_AT_ONE)
+    words = [
+        f"k = {width} given" if width is not None else f"k assumed {len(rows)}, as found",
+        f"R = {norm:.3g} " + ("given" if run.norm_bound is not None else "assumed, as seen"),
+        f"B = {bias:.3g} " + ("given" if bias_bound is not None else "assumed, as seen"),
+        f"bumps looked for down to a width of {looked:.2g}",
+    ]
+    return {
+        "norm bound R": norm,
+        "bias bound B": bias,
+        "narrowest bump looked for": looked,
+        "assumed": "; ".join(words),
+    }
+
+
+def _verdict(
+    run: Learning, network: ReLUNetwork, certificate: Certificate, bound: float, delta: float
+) -> tuple[Status, str]:
+    reached = math.sqrt(bound)
+    spread = certificate.scale
+    width = network.hidden_widths[0]
+    base = (
+        f"{width} hidden neurons; root mean square error at most {reached:.2g} with "
+        f"{1 - delta:.0%} confidence, {run.epsilon:.2g} asked"
+    )
+    if reached <= run.epsilon:
+        return Status.RECOVERED, base
+    seen = certificate.details["square loss"]
+    if math.sqrt(seen) <= run.epsilon:
+        narrow = certificate.details["narrowest bump that could be seen"]
+        return (
+            Status.PARTIAL,
+            f"{base}: the {certificate.samples:,} held-out inputs agree to {math.sqrt(seen):.2g}, "
+            f"but a bump narrower than {narrow:.2g} could hide between them; raise "
+            "certificate_samples or the budget, or give a smaller norm_bound",
+        )
+    noise = float(run.noise.absolute.max())
+    if math.sqrt(seen) > run.config.foreign * spread and noise < 0.1 * math.sqrt(seen):
+        return (
+            Status.ASSUMPTION_VIOLATED,
+            f"{base}: much is left unexplained, so the target may have more than one hidden "
+            "layer, a smooth activation, or bumps thinner than were looked for (narrowest=...)",
+        )
+    return (
+        Status.PARTIAL,
+        f"{base}; noise of the answers {noise:.2g}. Try another seed, a larger epsilon, or "
+        "narrowest=... where thin bumps are expected",
+    )

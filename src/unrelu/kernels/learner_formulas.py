@@ -1,0 +1,130 @@
+"""The numbers of Chen, Klivans & Meka: interval lengths, ranges, bounds, bumps.
+
+The paper states them up to constants and polynomial factors that are meant for
+a proof. Here every hidden constant is a field of :class:`FaithfulConstants`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+__all__ = [
+    "FaithfulConstants",
+    "bump_square_loss",
+    "bump_width",
+    "coefficient_bound",
+    "gradient_step",
+    "interval_length",
+    "neuron_bounds",
+    "samples_to_see",
+    "search_range",
+    "separation",
+]
+
+GAUSSIAN_PEAK = 1.0 / math.sqrt(2.0 * math.pi)
+"""Density of N(0, 1) at 0: no slab of width w has more mass than this times w."""
+GAUSSIAN_AT_ONE = GAUSSIAN_PEAK * math.exp(-0.5)
+"""Density at 1: a slab of width w within one standard deviation of 0 has at least this."""
+
+
+@dataclasses.dataclass(frozen=True)
+class FaithfulConstants:
+    """Constants that the paper leaves inside O, Theta and polynomials.
+
+    Attributes
+    ----------
+    separation
+        ``1 / P`` in ``Delta = (epsilon / P)^(9/2)`` (Theorem 4.8).
+    exponent
+        9/2, from the same place. Smaller makes small networks affordable.
+    interval
+        In ``r = O(Delta delta^2 / (k^4 (sqrt d + ...)))``, equation (12).
+    interval_power
+        The 4 of k^4 there.
+    range
+        In Theta of tau, equation (13).
+    step
+        In ``alpha = delta r / (4 k sqrt d + O(...))``, Lemma 4.10.
+    samples
+        Samples of the regression per feature, Theorem 4.16's polynomial.
+    """
+
+    separation: float = 1.0
+    exponent: float = 4.5
+    interval: float = 1.0
+    interval_power: float = 4.0
+    range: float = 1.0
+    step: float = 1.0
+    samples: float = 8.0
+
+
+def separation(epsilon: float, constants: FaithfulConstants) -> float:
+    """Return ``Delta``, line 3 of GETNEURONS."""
+    return float((epsilon * constants.separation) ** constants.exponent)
+
+
+def interval_length(
+    delta_sep: float, delta: float, k: int, d: int, constants: FaithfulConstants
+) -> float:
+    """Return ``r`` of equation (12)."""
+    spread = math.sqrt(d) + math.sqrt(math.log(max(k / delta, math.e)))
+    return constants.interval * delta_sep * delta**2 / (k**constants.interval_power * spread)
+
+
+def search_range(
+    r: float, delta: float, k: int, d: int, smallest: float, constants: FaithfulConstants
+) -> float:
+    """Return ``tau`` of equation (13); ``smallest`` is the least ``|w_i|`` that matters."""
+    spread = math.sqrt(d) + math.sqrt(math.log(1.0 / delta))
+    first = k * spread / (delta * smallest)
+    second = k * spread * math.sqrt(math.log(max(k / delta, math.e)))
+    return k * r + constants.range * (first + second)
+
+
+def gradient_step(
+    r: float, delta: float, k: int, d: int, constants: FaithfulConstants
+) -> float:
+    """Return ``alpha`` of Lemma 4.10, line 4 of GETNEURONS."""
+    log = math.sqrt(math.log(max(k / delta, math.e)))
+    return constants.step * delta * r / (4.0 * k * math.sqrt(d) + k * log)
+
+
+def neuron_bounds(
+    delta_sep: float, delta: float, k: int, norm: float, bias: float
+) -> tuple[float, float]:
+    """Return the bounds of equation (14) on ``|w|`` and ``|b|`` of a collected neuron."""
+    log = math.sqrt(math.log(max(k / delta, math.e)))
+    return k * norm, delta_sep * k**2 * norm * log + k * bias
+
+
+def coefficient_bound(count: int, k: int, norm: float, bias: float) -> float:
+    """Return ``W`` of equation (21): ``sqrt(count) + k (R + B)``."""
+    return math.sqrt(count) + k * (norm + bias)
+
+
+def bump_square_loss(width: float, norm: float) -> float:
+    """Return the largest square loss of missing a bump of a width.
+
+    A triangle of base w between slopes of at most R has height ``R w / 2`` and
+    mean square ``(R w / 2)^2 / 3`` on a slab of mass at most ``w phi(0)``.
+    """
+    return GAUSSIAN_PEAK * width * (norm * width) ** 2 / 12.0
+
+
+def bump_width(square_loss: float, norm: float) -> float:
+    """Return the width at which :func:`bump_square_loss` reaches a loss."""
+    if norm <= 0:
+        return math.inf
+    return float((12.0 * square_loss / (GAUSSIAN_PEAK * norm**2)) ** (1.0 / 3.0))
+
+
+def samples_to_see(width: float, miss: float) -> int:
+    """Gaussian samples that hit a slab of a width within |z| <= 1, but for odds of ``miss``.
+
+    Remark 1.3: nobody can do with fewer than about 1 / width.
+    """
+    if not math.isfinite(width):
+        return 0
+    mass = min(0.5, width * GAUSSIAN_AT_ONE)
+    return math.ceil(math.log(miss) / math.log1p(-mass))

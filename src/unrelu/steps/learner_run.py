@@ -1,0 +1,385 @@
+"""LEARNFROMQUERIES in practice: the stages of a run and the state that they share."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from unrelu._types import BoolArray, FloatArray
+from unrelu.kernels.learner_compress import CompressConfig, compress_units
+from unrelu.kernels.learner_formulas import (
+    FaithfulConstants,
+    bump_width,
+    coefficient_bound,
+    samples_to_see,
+)
+from unrelu.kernels.learner_regression import bounded_least_squares, relu_features
+from unrelu.kernels.units import Units, join_units
+from unrelu.oracles.base import Oracle
+from unrelu.progress import Progress
+from unrelu.result import StageReport
+from unrelu.steps.learner_certificate import LearnerCertificateConfig
+from unrelu.steps.learner_far import FarConfig, choose_stretch, measure_biases
+from unrelu.steps.learner_polish import PolishConfig, band_points, in_band, polish_units
+from unrelu.steps.learner_search import (
+    SearchConfig,
+    gaussian_line,
+    residual_noise,
+    search_residual,
+)
+from unrelu.steps.noise import NoiseModel, Samples
+from unrelu.steps.survey import SurveyLine, calibrate, scan_line, survey
+
+__all__ = ["LearnerConfig", "Learning"]
+
+
+@dataclasses.dataclass(frozen=True)
+class LearnerConfig:
+    """Every choice of the learner that is a number."""
+
+    search: SearchConfig = dataclasses.field(default_factory=SearchConfig)
+    far: FarConfig = dataclasses.field(default_factory=FarConfig)
+    polish: PolishConfig = dataclasses.field(default_factory=PolishConfig)
+    compress: CompressConfig = dataclasses.field(default_factory=CompressConfig)
+    certificate: LearnerCertificateConfig = dataclasses.field(
+        default_factory=LearnerCertificateConfig
+    )
+    pilot: int = 48
+    """Gaussian samples asked first; they tell the spread of F."""
+    goal: float = 1.0 / 3.0
+    """Root mean square residual over epsilon at which the samples agree: the compression
+    may add a quarter, and the certificate's bound lies above the mean."""
+    miss: float = 1e-3
+    """Odds of missing a bump of the narrowest width within one deviation of the origin."""
+    floor: int = 200
+    effort: float = 0.4
+    """Where neither R nor the narrowest width is given, bumps are looked for with at most
+    this part of the queries spent, but at least ``floor`` samples."""
+    lines: int = 4
+    """First lines tried, if one leaves doubt."""
+    residual_lines: int = 12
+    """Lines through bad samples, per first line."""
+    futile: int = 3
+    """Of them, how many may find nothing in a row."""
+    samples_per_parameter: float = 3.0
+    """Gaussian samples for the polish of coarse answers; below 2 it overfits."""
+    band: int = 4
+    """Samples around the hyperplanes of a bump found in coarse answers, per parameter."""
+    compression: float = 0.25
+    """Part of epsilon that merging and dropping neurons may cost."""
+    foreign: float = 0.05
+    """Residual over the spread of F above which the target is no such network."""
+    constants: FaithfulConstants = dataclasses.field(default_factory=FaithfulConstants)
+    max_intervals: int = 20_000
+    """Intervals that the faithful mode accepts."""
+
+
+class Learning:
+    """One run: the state that the stages share."""
+
+    def __init__(
+        self,
+        oracle: Oracle,
+        rng: np.random.Generator,
+        progress: Progress,
+        config: LearnerConfig,
+        epsilon: float,
+        relative: bool,
+        norm_bound: float | None,
+        narrowest: float | None,
+    ) -> None:
+        self.oracle, self.rng, self.progress, self.config = oracle, rng, progress, config
+        self.asked, self.relative = epsilon, relative
+        self.norm_bound, self.narrowest = norm_bound, narrowest
+        d, m = oracle.input_dim, oracle.output_dim
+        self.d = d
+        self.x, self.y = np.empty((0, d)), np.empty((0, m))
+        self.gaussian: BoolArray = np.empty(0, dtype=bool)
+        self.noise = NoiseModel(np.zeros(m), np.zeros(m))
+        self.units: Units | None = None
+        self.candidates: list[Units] = []
+        self.stages: list[StageReport] = []
+
+    # ---------------------------------------------------------------- helpers
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[dict[str, Any]]:
+        """Charge and time what happens inside; details may be filled in."""
+        details: dict[str, Any] = {}
+        before = self.oracle.queries.total
+        start = time.perf_counter()
+        try:
+            with self.oracle.stage(name):
+                yield details
+        finally:
+            queries = self.oracle.queries.total - before
+            seconds = time.perf_counter() - start
+            self.stages.append(StageReport(name, queries, seconds, "", details))
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of F over all outputs, from the Gaussian samples."""
+        return float(np.sqrt(self.y[self.gaussian].var(axis=0).sum()))
+
+    @property
+    def epsilon(self) -> float:
+        """Accuracy asked for, in answer units; never below the rounding of the answers."""
+        tiny = 1e-14 * float(np.abs(self.y).max(initial=1e-300))
+        return max(self.asked * (self.spread if self.relative else 1.0), tiny)
+
+    @property
+    def coarse(self) -> bool:
+        """Whether the answers' noise is more than rounding in float64."""
+        return float(self.noise.absolute.max()) > self.config.far.coarse * self.spread
+
+    def sample(self, points: FloatArray, *, gaussian: bool = True) -> None:
+        """Ask points and keep them with their answers; only Gaussian ones validate."""
+        answers = self.oracle(points)
+        self.x = np.concatenate([self.x, points])
+        self.y = np.concatenate([self.y, answers])
+        self.gaussian = np.append(self.gaussian, np.full(len(points), gaussian))
+
+    def square_error(self, units: Units) -> float:
+        """Mean square residual over the Gaussian samples, less the answers' noise."""
+        residual = (self.y - units(self.x))[self.gaussian]
+        mean = float((residual**2).sum(axis=1).mean())
+        noise = float((self.noise.absolute**2).sum()) if self.coarse else 0.0
+        # The noise is known to some 20 %, and matters only beside a like error.
+        return max(mean - noise, 0.2 * min(mean, noise))
+
+    def good(self, units: Units) -> bool:
+        """Whether the samples agree well within epsilon."""
+        return self.square_error(units) <= (self.config.goal * self.epsilon) ** 2
+
+    def residual(self, units: Units, points: FloatArray) -> FloatArray:
+        """Ask ``F - F'`` at points."""
+        return np.asarray(self.oracle(points) - units(points))
+
+    def radius(self, units: Units | None) -> float:
+        """R in force: given, or the largest norm seen."""
+        if self.norm_bound is not None:
+            return self.norm_bound
+        if units is None or units.count == 0:
+            return 0.0
+        strength = np.linalg.norm(units.outputs, axis=0)
+        return float((np.linalg.norm(units.weights, axis=1) * strength).max())
+
+    def samples_wanted(self, units: Units) -> int:
+        """Gaussian samples after which no bump that matters should be unseen."""
+        config = self.config
+        if self.narrowest is not None:
+            return max(config.pilot, samples_to_see(self.narrowest, config.miss))
+        width = bump_width(0.5 * self.epsilon**2, self.radius(units))
+        need = max(config.pilot, samples_to_see(width, config.miss))
+        if self.norm_bound is not None:
+            return need
+        return min(need, max(config.floor, int(config.effort * self.oracle.queries.total)))
+
+    # ----------------------------------------------------------------- stages
+
+    def look(self) -> tuple[SurveyLine, list[Samples]]:
+        """Measure the noise and the spread of F; returns the line that was used."""
+        config = self.config.search
+        line = gaussian_line(self.d, self.rng, reach=config.survey.reach)
+        with self.stage("calibration") as details:
+            self.noise, seeds = calibrate(self.oracle, line, near=10.0 * math.sqrt(self.d))
+            details["noise"] = float(self.noise.absolute.max())
+        with self.stage("samples"):
+            self.sample(self.rng.standard_normal((self.config.pilot, self.d)))
+        return line, seeds
+
+    def first_line(self, line: SurveyLine, seeds: list[Samples]) -> Units:
+        """GETNEURONS on a whole line: kinks, gradients of the pieces, their differences."""
+        config = self.config
+        with self.stage("calibration") as details:
+            stretch, noise = choose_stretch(
+                self.oracle, self.noise, self.spread, self.d, rng=self.rng, config=config.far
+            )
+            details["magnification"] = stretch
+            if stretch > 1.0:
+                reach = config.far.reach
+                line = gaussian_line(self.d, self.rng, reach=reach, stretch=stretch)
+                seeds = self.clusters(line)
+        self.progress.update("line search", 0, None)
+        with self.stage("line search") as details:
+            scan, noise = scan_line(
+                self.oracle,
+                line,
+                noise,
+                seeds,
+                config=config.search.survey,
+                line_config=config.search.line,
+            )
+            details |= {"kinks": len(scan.kinks), "rounds": scan.rounds}
+        self.progress.update("gradients", 0, None, f"{len(scan.kinks)} kinks")
+        with self.stage("gradients"):
+            found = survey(
+                self.oracle,
+                line,
+                noise,
+                scan,
+                rng=self.rng,
+                config=config.search.survey,
+                gradient_config=config.search.gradients,
+            )
+        units = found.units
+        if stretch > 1.0:
+            with self.stage("biases"):
+                units = measure_biases(self.oracle, units, rng=self.rng, config=config.far)
+        self.progress.update("gradients", 1, 1, f"{units.count} units")
+        return units
+
+    def clusters(self, line: SurveyLine) -> list[Samples]:
+        """Ask the small clusters of points that a line search starts from."""
+        positions, scales = line.seeds()
+        grid = positions[:, None] + 1e-5 * scales[:, None] * np.arange(4)
+        answers = self.oracle(line.points(grid.ravel())).reshape(*grid.shape, -1)
+        return [(t, y) for t, y in zip(grid, answers, strict=True)]
+
+    def polish(self, units: Units) -> Units:
+        """Average the noise of coarse answers out, over samples."""
+        size = (units.count + 1) * (self.d + 1)
+        want = int(self.config.samples_per_parameter * size) - int(self.gaussian.sum())
+        if size > self.config.polish.parameters or len(units.outputs) > 1:
+            return units
+        if want > 0:
+            with self.stage("samples"):
+                self.sample(self.rng.standard_normal((want, self.d)))
+        with self.stage("polish"):
+            new = polish_units(units, self.x, self.y, config=self.config.polish)
+        return new if self.trimmed_error(new) <= self.trimmed_error(units) else units
+
+    def trimmed_error(self, units: Units) -> float:
+        """Median magnitude of the residual: what it is like where no bump hides."""
+        return float(np.median(np.abs((self.y - units(self.x))[self.gaussian])))
+
+    def validate(self, units: Units) -> Units:
+        """Sample until no bump that matters can hide; follow what disagrees."""
+        config = self.config
+        followed = futile = 0
+        while True:
+            have, want = int(self.gaussian.sum()), self.samples_wanted(units)
+            self.progress.update("samples", min(have, want), want, f"{units.count} units")
+            if self.good(units):
+                if have >= want:
+                    return units
+                with self.stage("samples"):
+                    count = min(max(have, config.pilot), want - have)
+                    self.sample(self.rng.standard_normal((count, self.d)))
+                continue
+            if followed >= config.residual_lines or futile >= config.futile:
+                return units
+            followed += 1
+            better = self.follow_residual(units)
+            futile = 0 if better is not None else futile + 1
+            units = units if better is None else better
+
+    def follow_residual(self, units: Units) -> Units | None:
+        """Search a line through the worst sample; None where that did not help."""
+        config = self.config
+        residual = np.where(self.gaussian[:, None], self.y - units(self.x), 0.0)
+        worst = int(np.argmax(np.linalg.norm(residual, axis=1)))
+        noise = residual_noise(
+            self.noise, residual[self.gaussian], self.d, self.epsilon, config.search
+        )
+        reach = config.search.survey.reach
+        line = gaussian_line(self.d, self.rng, reach=reach, through=self.x[worst])
+        with self.stage("residual search") as details:
+            found = search_residual(
+                lambda points: self.residual(units, points),
+                line,
+                noise,
+                units.count,
+                rng=self.rng,
+                config=config.search,
+            )
+            details["kinks"] = 0 if found is None else found.units.count
+        if found is None:
+            return None
+        new = join_units(units, found.units)
+        if self.coarse and len(new.outputs) == 1:
+            with self.stage("samples"):
+                each = config.band * (self.d + 1)
+                points = band_points(found.units, line.direction, each, self.rng)
+                self.sample(points, gaussian=False)
+            keep = ~self.gaussian | in_band(found.units, line.direction, self.x)
+            with self.stage("polish"):
+                polished = polish_units(new, self.x, self.y, keep=keep, config=config.polish)
+            if self.square_error(polished) < self.square_error(new):
+                new = polished
+        return new if self.square_error(new) < 0.9 * self.square_error(units) else None
+
+    def regress(self) -> None:
+        """Equation (19): least squares over all candidate neurons, if it helps."""
+        units = join_candidates(self.candidates)
+        x, y = self.x[self.gaussian], self.y[self.gaussian]
+        third = len(x) // 3
+        if units is None or self.units is None:
+            return
+        if units.count + self.d + 1 > 0.7 * (len(x) - third):
+            return  # too few samples to fit so many coefficients
+        radius = self.radius(units)
+        bias = float(np.abs(units.biases).max(initial=0.0))
+        bound = coefficient_bound(units.count, units.count, radius, bias)
+        with self.stage("regression"):
+            z = relu_features(units.weights, units.biases, x)
+            v = bounded_least_squares(z[third:], y[third:], bound)
+            error = float(((z[:third] @ v - y[:third]) ** 2).sum())
+            now = float(((self.units(x[:third]) - y[:third]) ** 2).sum())
+        if error < now:
+            k = units.count
+            base = np.zeros(self.d)
+            value = v[-1] + v[:k].T @ np.maximum(units.biases, 0.0)
+            self.units = dataclasses.replace(
+                units, outputs=v[:k].T, linear=v[k:-1].T, base=base, value=value
+            )
+
+    def learn(self) -> None:
+        """LEARNFROMQUERIES in practice; fills in :attr:`units`."""
+        line, seeds = self.look()
+        for attempt in range(self.config.lines):
+            if attempt:
+                reach = self.config.search.survey.reach
+                line = gaussian_line(self.d, self.rng, reach=reach)
+                with self.stage("calibration"):
+                    seeds = self.clusters(line)
+            units = self.first_line(line, seeds)
+            self.keep(units)
+            if self.coarse:
+                units = self.polish(units)
+                self.keep(units)
+            units = self.validate(units)
+            self.candidates.append(units)
+            self.keep(units)
+            if self.good(units):
+                break
+        assert self.units is not None
+        if not self.good(self.units):
+            self.regress()
+        self.units = compress_units(
+            self.units, self.config.compression * self.epsilon, config=self.config.compress
+        )
+
+    def keep(self, units: Units) -> None:
+        """Remember the best units so far: what is returned if the budget ends."""
+        if self.units is None or self.square_error(units) < self.square_error(self.units):
+            self.units = units
+
+
+def join_candidates(candidates: list[Units]) -> Units | None:
+    """All neurons of several tries side by side; their coefficients are still open."""
+    if not candidates:
+        return None
+    first = candidates[0]
+    return dataclasses.replace(
+        first,
+        weights=np.concatenate([c.weights for c in candidates]),
+        anchors=np.concatenate([c.anchors for c in candidates]),
+        outputs=np.concatenate([c.outputs for c in candidates], axis=1),
+    )
