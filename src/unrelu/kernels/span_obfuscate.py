@@ -38,17 +38,18 @@ def project_to_box(
     """
     z = np.clip(target, low, high)
     correction = np.zeros_like(z)
-    for count in range(1, iterations + settle + 1):
-        gap = ((z - x) @ basis.T) @ basis  # how far z lies off the affine space
-        if count > iterations and np.abs(gap).max(initial=0.0) <= tolerance:
-            return z, count - 1
-        y = z - gap
-        if count <= iterations:
-            y = y + correction
-            z = np.clip(y, low, high)
-            correction = y - z
-        else:
-            z = np.clip(y, low, high)
+    for _ in range(iterations):
+        y = z - ((z - x) @ basis.T) @ basis + correction
+        z = np.clip(y, low, high)
+        correction = y - z
+    left = np.arange(len(z))  # rows whose gap is still open
+    for count in range(settle):
+        gap = ((z[left] - x[left]) @ basis.T) @ basis  # how far z lies off the affine space
+        wide = np.abs(gap).max(axis=1, initial=0.0) > tolerance
+        left, gap = left[wide], gap[wide]
+        if len(left) == 0:
+            return z, iterations + count
+        z[left] = np.clip(z[left] - gap, low, high)
     return z, iterations + settle
 
 
