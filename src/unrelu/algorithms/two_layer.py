@@ -100,6 +100,16 @@ class TwoLayerConfig:
     """Lines searched for what a check found missing."""
     precision: float = 5e-12
     """Root mean square error over std(f) below which nothing is refined."""
+    coarse: float = 1e-10
+    """Noise over the spread of answers above which answers count as coarse (float32,
+    rounded): everything is then measured anew at roomy points, in two passes."""
+    coarse_doubt: float = 10.0
+    """Factor on the predicted errors of a first survey of coarse answers: small crossings
+    hide in the noise of its checks."""
+    coarse_effort: float = 0.3
+    coarse_passes: int = 6
+    """Points per unknown and pass of that, and passes: each makes more units sure enough
+    for the next to measure them farther out."""
     effort: float = 0.07
     effort_thin: float = 1.2
     """Refinement spends up to ``effort + effort_thin / d`` queries per parameter: a thin
@@ -150,7 +160,8 @@ class _Extraction:
         self.noise: NoiseModel | None = None
         self.units: Units | None = None
         self.covariance = np.zeros((0, 0))
-        self.problems: list[str] = []
+        self.coarse = False
+        self.spread = 0.0
 
     # ---------------------------------------------------------------- helpers
 
@@ -226,6 +237,11 @@ class _Extraction:
             )
             details |= {"pieces": len(scan.kinks) + 1}
         self.units, self.covariance = found.units, found.covariance
+        points = self.draw(256)
+        self.spread = float(self.units(points).std(axis=0).max())
+        self.coarse = float(self.level(points).max()) > config.coarse * self.spread
+        if self.coarse:
+            self.covariance = self.covariance * config.coarse_doubt**2
         self.progress.update("gradients", 1, 1, f"{self.units.count} units")
 
     def failures(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -309,13 +325,23 @@ class _Extraction:
 
     def refine(self) -> None:
         """Sharpen the units where the predicted error is above the goal."""
+        assert self.units is not None
+        config = self.config
+        k, d, m = self.units.count, self.domain.dimension, len(self.units.outputs)
+        if self.coarse:
+            limit = int(np.ceil(config.coarse_effort * (m + k) / m))
+            passes = config.coarse_passes
+        else:
+            limit, passes = int((config.effort + config.effort_thin / d) * k), 1
+        points = self.draw(256)
+        goal = config.precision * self.spread
+        for _ in range(passes):
+            self.refine_once(limit, max(goal, float(self.level(points).max())))
+
+    def refine_once(self, limit: int, goal: float) -> None:
+        """Measure up to ``limit`` gradients at roomy points."""
         assert self.units is not None and self.noise is not None
         config = self.config
-        k, d = self.units.count, self.domain.dimension
-        limit = int((config.effort + config.effort_thin / d) * k)
-        points = self.draw(256)
-        scale = float(self.units(points).std(axis=0).max())
-        goal = max(config.precision * scale, float(self.noise.at(points).max()))
         with self.stage("refinement") as details:
             done = refine_units(
                 self.oracle,
@@ -332,6 +358,11 @@ class _Extraction:
             )
             details["points"] = done.points
         self.units, self.covariance = done.units, done.covariance
+
+    def level(self, points: FloatArray) -> FloatArray:
+        """Noise at points, ``(n, m)``."""
+        assert self.noise is not None
+        return self.noise.at(points)
 
     def finish_signs(self) -> bool:
         """Turn units over so that the affine term vanishes, where that is determined."""

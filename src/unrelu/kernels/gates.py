@@ -273,10 +273,13 @@ def update(
     change, covariance
         What to add to theta, ``(s, n)``, and its new covariance.
     """
+    # With each row scaled by its noise, the inner matrix is the identity plus a Gram matrix.
+    scale = 1.0 / np.sqrt(variances)
+    rows, deviations = rows * scale[:, None], deviations * scale[:, None]
     moved = rows @ covariance
     inner = moved @ rows.T
-    inner[np.diag_indices(len(inner))] += variances
-    factor = scipy.linalg.cho_factor(inner, lower=True)
-    change = moved.T @ scipy.linalg.cho_solve(factor, deviations)
-    covariance = covariance - moved.T @ scipy.linalg.cho_solve(factor, moved)
+    values, vectors = np.linalg.eigh(0.5 * (inner + inner.T))
+    inverse = (vectors / (1.0 + np.maximum(values, 0.0))) @ vectors.T
+    change = moved.T @ (inverse @ deviations)
+    covariance = covariance - moved.T @ inverse @ moved
     return change, 0.5 * (covariance + covariance.T)

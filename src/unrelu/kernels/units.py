@@ -35,6 +35,9 @@ class Units:
         ``A``, ``(m, d)``.
     base, value
         A point ``(d,)`` and the function there ``(m,)``; they fix ``c``.
+    axes
+        Unit vectors ``(k, d)`` along which each unit's slope is known far better
+        than across: the lines on which they were found.
     """
 
     weights: FloatArray
@@ -43,6 +46,7 @@ class Units:
     linear: FloatArray
     base: FloatArray
     value: FloatArray
+    axes: FloatArray
 
     @property
     def count(self) -> int:
@@ -102,13 +106,15 @@ class Units:
             weights=self.weights[which],
             anchors=self.anchors[which],
             outputs=self.outputs[:, which],
+            axes=self.axes[which],
         )
 
     @staticmethod
     def affine(linear: FloatArray, base: FloatArray, value: FloatArray) -> Units:
         """Return an affine function without units."""
         m, d = linear.shape
-        return Units(np.empty((0, d)), np.empty((0, d)), np.empty((m, 0)), linear, base, value)
+        none = np.empty((0, d))
+        return Units(none, none, np.empty((m, 0)), linear, base, value, none)
 
 
 def join_units(first: Units, second: Units) -> Units:
@@ -120,6 +126,7 @@ def join_units(first: Units, second: Units) -> Units:
         linear=first.linear + second.linear,
         base=first.base,
         value=first.value + second(first.base[None, :])[0],
+        axes=np.concatenate([first.axes, second.axes]),
     )
 
 

@@ -28,18 +28,19 @@ AskPoints = Callable[[FloatArray], FloatArray]
 class RefineConfig:
     """Choices of the refinement."""
 
-    drawn: int = 4000
-    """Random points that are looked at."""
     candidates: int = 300
-    """The roomiest of them that are compared."""
+    """Points that are compared."""
+    draws: int = 12
+    """Each is the roomiest of so many."""
     tests: int = 300
     """Typical inputs over which the predicted error is averaged."""
     safety: float = 0.35
     """Part of the way to the nearest known hyperplane that a step may take."""
+    closest: float = 0.01
     inward: float = 1.0
     outward: float = 12.0
-    """Points are drawn at these multiples of typical inputs: farther out there is more room
-    for long steps, until the noise grows as fast."""
+    """Points are drawn at these multiples of typical inputs (the closest ones: beside the
+    anchors): farther out there is more room for long steps, until the noise grows as fast."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,10 +65,52 @@ def predicted_error(units: Units, covariance: FloatArray, points: FloatArray) ->
     return np.asarray(np.sqrt(np.maximum(variance, 0.0)) * distance)
 
 
-def _rooms(units: Units, points: FloatArray) -> FloatArray:
-    """Distance to the nearest hyperplane, ``(n,)``."""
+def _clearance(units: Units, covariance: FloatArray, points: FloatArray) -> FloatArray:
+    """Preactivations' sizes less three times their uncertainty, ``(n, k)``."""
+    m = len(units.outputs)
+    std = np.sqrt(np.maximum(np.diagonal(covariance)[m:], 0.0))
+    # |x - anchor| across the line where the unit was found, by squares: no (n, k, d) array.
+    square = (points**2).sum(axis=1)[:, None] + (units.anchors**2).sum(axis=1)
+    square -= 2.0 * points @ units.anchors.T
+    along = points @ units.axes.T - np.einsum("kd,kd->k", units.anchors, units.axes)
+    distance = np.sqrt(np.maximum(square - along**2, 0.0))
+    return np.asarray(np.abs(units.preactivations(points)) - 3.0 * std * distance)
+
+
+def _rooms(units: Units, clearance: FloatArray) -> FloatArray:
+    """Distance to the nearest hyperplane, ``(n,)``; negative where its side is unsure."""
     norms = np.maximum(np.linalg.norm(units.weights, axis=1), np.finfo(np.float64).tiny)
-    return np.asarray((np.abs(units.preactivations(points)) / norms).min(axis=1))
+    return np.asarray((clearance / norms).min(axis=1))
+
+
+def _pool(
+    units: Units,
+    draw: Callable[[int], FloatArray],
+    groups: int,
+    rng: np.random.Generator,
+    config: RefineConfig,
+    *,
+    bounded: bool,
+) -> FloatArray:
+    """Draw groups of points of which the roomiest of each group is a candidate.
+
+    Half of the groups are typical inputs and points farther out; each of the
+    others lies about one stretch between neighbouring anchors, where even
+    poorly known units are sure and neighbours can be told apart.
+    """
+    pool = draw(groups * config.draws)
+    if bounded:
+        return pool
+    half = groups // 2 * config.draws
+    factor = np.exp(rng.uniform(np.log(config.inward), np.log(config.outward), size=len(pool)))
+    factor[:half] = np.exp(rng.uniform(np.log(config.closest), 0.0, size=half))
+    pool *= factor[:, None]
+    order = np.argsort(units.anchors @ units.axes[0])
+    left = rng.integers(units.count, size=groups // 2).repeat(config.draws)
+    right = np.minimum(left + 1, units.count - 1)
+    mix = rng.uniform(size=(half, 1))
+    pool[:half] += mix * units.anchors[order[left]] + (1.0 - mix) * units.anchors[order[right]]
+    return pool
 
 
 def refine_units(
@@ -99,20 +142,17 @@ def refine_units(
     d = units.weights.shape[1]
     if k == 0 or limit < 1:
         return Refined(units, covariance, 0, True)
-    typical = draw(config.drawn + config.tests)
-    tests = typical[: config.tests]
-    pool = typical[config.tests :]
-    if bounds is None:
-        low, high = np.log(config.inward), np.log(config.outward)
-        factor = np.exp(rng.uniform(low, high, size=len(pool)))
-        pool = pool * factor[:, None]
-    room = _rooms(units, pool)
-    level = noise.at(pool)
-    quality = room / level.max(axis=1)
-    keep = max(config.candidates // m, min(config.candidates, 4 * limit))
-    pool = pool[np.argsort(-quality)[:keep]]
+    tests = draw(config.tests)
+    groups = max(config.candidates // m, min(config.candidates, 4 * limit))
+    pool = _pool(units, draw, groups, rng, config, bounded=bounds is not None)
+    room = _rooms(units, _clearance(units, covariance, pool))
+    quality = (room / noise.at(pool).max(axis=1)).reshape(groups, config.draws)
+    best = np.argmax(quality, axis=1) + np.arange(groups) * config.draws
+    best = best[room[best] > 0]
+    if len(best) == 0:
+        return Refined(units, covariance, 0, False)
+    pool, room = pool[best], room[best]
     # A direction of the basis has about 1 / sqrt(d) of its length along a given normal.
-    room = _rooms(units, pool)
     rough = config.safety * room * np.sqrt(d) / 3.0
     std = np.sqrt(2.0) * noise.at(pool) / rough[:, None]
     distance = float(np.sqrt(np.mean(np.sum((tests - units.base) ** 2, axis=1))))
@@ -130,7 +170,7 @@ def refine_units(
         return Refined(units, covariance, 0, True)
     points = pool[chosen]
     directions = np.eye(d)
-    reach = np.abs(units.preactivations(points))
+    reach = np.maximum(_clearance(units, covariance, points), 0.0)
     steps = np.empty((len(points), d))
     for i, z in enumerate(reach):
         with np.errstate(divide="ignore"):
@@ -154,6 +194,8 @@ def refine_units(
     measured = found.derivatives.transpose(0, 2, 1)
     variances = np.mean(found.std**2, axis=1)
     good = found.ok
+    if not good.any():
+        return Refined(units, covariance, len(points), False)
     change, covariance = update(
         covariance,
         rows[good].reshape(-1, m + k),

@@ -44,7 +44,7 @@ class ValueScales:
     noise_points
         Points at which noise is measured; the median over them is taken.
     steps
-        Step lengths tried, longest first: factors of 4 down to the square root
+        Step lengths to choose from, longest first: factors of 2 down to the square root
         of float64's resolution, below which no difference is worth taking.
     linear
         A second difference below this many noise levels counts as zero: 6 times
@@ -64,7 +64,7 @@ class ValueScales:
 
     noise_spacings: tuple[float, ...] = tuple(2.0**-e for e in (32, 27, 22, 17, 12, 7, 2))
     noise_points: int = 9
-    steps: tuple[float, ...] = tuple(4.0**-e for e in range(14))
+    steps: tuple[float, ...] = tuple(2.0**-e for e in range(28))
     linear: float = 15.0
     test_directions: int = 4
     shrink: float = 8.0
@@ -220,12 +220,19 @@ def find_step(
     x = scale * rng.standard_normal((points, n))
     answers = oracle(x)
     tests = random_directions(rng, (points, 1, n))
-    for step in scale * np.asarray(scales.steps):
-        bend, _ = _second_differences(oracle, x, answers, tests, np.full(points, step))
+    lengths = scale * np.asarray(scales.steps)
+    # A function that looks linear over a step does so over shorter ones: bisect.
+    low, high = 0, len(lengths)
+    while low < high:
+        middle = (low + high) // 2
+        step = np.full(points, lengths[middle])
+        bend, _ = _second_differences(oracle, x, answers, tests, step)
         fine = (np.abs(bend) <= scales.linear * noise).all(axis=(1, 2))
         if fine.mean() >= share:
-            return float(step)
-    return 0.0
+            high = middle
+        else:
+            low = middle + 1
+    return float(lengths[low]) if low < len(lengths) else 0.0
 
 
 def screen_points(

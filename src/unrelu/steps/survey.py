@@ -64,6 +64,8 @@ class SurveyConfig:
     """Kinks that bend their pieces by fewer deviations than this are noise, if many do."""
     doubtful_coarse: float = 60.0
     """The same for coarse answers, where real kinks rise less above the noise."""
+    marginal: float = 30.0
+    """A kink below this is noise even if it is the only one; the noise is then doubled."""
     escalation: float = 30.0
     """Factor on the noise when it was underestimated."""
     attempts: int = 7
@@ -210,13 +212,17 @@ def scan_line(
         )
         typical = np.median(np.abs(scan.y - np.median(scan.y, axis=0)), axis=0)
         fine = float(np.max(noise.absolute / np.maximum(typical, _TINY))) < config.coarse
-        weak = scan.significance(deviation) < (config.doubtful if fine else config.doubtful_coarse)
+        strength = scan.significance(deviation)
+        weak = strength < (config.doubtful if fine else config.doubtful_coarse)
         too_weak = np.count_nonzero(weak) > max(3, 0.3 * len(weak))
-        if attempt + 1 == config.attempts or (scan.complete and not too_weak):
+        marginal = bool((strength < config.marginal).any())
+        if attempt + 1 == config.attempts or (scan.complete and not too_weak and not marginal):
             break
         seeds = scan.clusters()
         if too_weak:
             noise = noise.scaled(config.escalation)
+        elif marginal:
+            noise = noise.scaled(2.0)
         else:
             limit *= 8
     return scan, noise
@@ -350,6 +356,7 @@ def survey(
         linear=linear,
         base=points[reference],
         value=values[reference],
+        axes=np.tile(v, (k, 1)),
     )
     return Survey(units, covariance, scan, bool(found.ok.all()))
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
 from unrelu.errors import InvalidInput
-from unrelu.kernels.threshold_slab import estimate_tan_alpha, slab_step, tangent_basis
+from unrelu.kernels.threshold_slab import fit_tan_alpha, slab_step, tangent_basis
 
 __all__ = [
     "BiasedSamples",
@@ -166,6 +166,7 @@ def refine_by_queries(
 
 def queried_tan_alpha(
     is_on: Callable[[FloatArray], BoolArray],
+    input_dim: int,
     threshold: float,
     *,
     count: int,
@@ -174,22 +175,24 @@ def queried_tan_alpha(
 ) -> Callable[[FloatArray], float | None]:
     """EstimateTanAlpha by queries: the slabs around the threshold are sampled directly.
 
-    ``start`` is the angle expected first; the range of heights follows the last
-    estimate. Each call asks ``count`` queries.
+    Each call asks ``count`` queries, at the same points up to the rotation to z: the noise
+    of two directions' estimates is then common, and their order is right where it is not
+    larger than their difference. ``start`` is the angle expected first; the range of
+    heights halves each time an estimate falls below half of it.
     """
     scale = start
+    along = rng.standard_normal((count, input_dim))
+    offsets = (np.arange(count) + rng.random(count)) * (2.0 / count) - 1.0
 
     def tan_alpha(z: FloatArray) -> float | None:
         nonlocal scale
-        basis = tangent_basis(z)
-        centre = threshold / np.cos(np.arctan(scale))
-        heights = rng.uniform(centre - 4.0 * scale, centre + 4.0 * scale, count)
-        along = rng.standard_normal((count, len(z) - 1))
-        on = is_on(along @ basis.T + np.outer(heights, z))
-        found = estimate_tan_alpha(heights, on, width=scale / 4.0)
+        heights = threshold + 4.0 * scale * offsets
+        on = is_on(along + np.outer(heights - along @ z, z))
+        found = fit_tan_alpha(heights, on, start=scale)
         if found is None:
             return None
-        scale = min(max(found[0], scale / 4.0), scale)
+        if found[0] < 0.5 * scale:
+            scale *= 0.5
         return found[0]
 
     return tan_alpha
