@@ -1,0 +1,207 @@
+"""Moment accumulation against a matrix product of the same size and dtype.
+
+    python -m benchmarks.moments_speed [--rows N] [--dims 128 256] [--dtypes float64 float32]
+                                       [--backends numpy torch cupy] [--threads T]
+
+Two kernels of ``unrelu.kernels.moments``, exactly as the learner calls them, sums
+over batches included:
+
+- ``T2``: ``sum y``, ``sum y x`` and ``sum y x x^T``; a product (d, N) (N, d).
+- ``slices``: ``sum y (v.x) x x^T`` and ``sum y (v.x)^2 x x^T`` for 128 vectors v; a
+  product (256, N) (N, d(d+1)/2). Each slice on its own would cost a product
+  (d, N) (N, d): ``naive_ratio`` counts the rate in those.
+
+The product is timed both in batches of the same length and in one call; the
+faster is the reference. T2 runs over 8 times as many rows. Prints JSON on
+stdout. Runs on numpy always, on torch (CUDA) and cupy where they are installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+PROBES = 128
+
+
+def _backend(name: str) -> tuple[Any, Callable[[np.ndarray], Any], Callable[[], None], str]:
+    """Return namespace, mover, synchroniser and the device's name."""
+    if name == "numpy":
+        return np, lambda a: a, lambda: None, platform.processor() or platform.machine()
+    if name == "torch":
+        import torch
+
+        if not torch.cuda.is_available():
+            raise RuntimeError("torch sees no CUDA device")
+        torch.backends.cuda.matmul.allow_tf32 = False
+        return (
+            torch,
+            lambda a: torch.from_numpy(a).cuda(),
+            torch.cuda.synchronize,
+            torch.cuda.get_device_name(),
+        )
+    import cupy
+
+    name = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
+    return cupy, cupy.asarray, cupy.cuda.Device().synchronize, name
+
+
+def _best(action: Callable[[], Any], wait: Callable[[], None], repeats: int) -> float:
+    action()
+    wait()
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        action()
+        wait()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def _accumulate(x: Any, y: Any, batch: int, kernel: Callable[[Any, Any], Any]) -> Any:
+    from unrelu.kernels.moments import CompensatedSums
+
+    sums = CompensatedSums()
+    for start in range(0, len(x), batch):
+        piece = x[start : start + batch]
+        sums.add(kernel(piece, y[start : start + batch]), len(piece))
+    return sums
+
+
+def _products(a: Any, b: Any, batch: int) -> Any:
+    total = None
+    for start in range(0, len(a), batch):
+        part = a[start : start + batch].T @ b[start : start + batch]
+        total = part if total is None else total + part
+    return total
+
+
+def measure(
+    name: str, kind: str, d: int, dtype: str, n: int, repeats: int, batches: list[int]
+) -> dict[str, Any]:
+    from unrelu.kernels.moments import contraction_sums, raw_sums
+
+    _, move, wait, device = _backend(name)
+    rng = np.random.default_rng(0)
+    pairs = d * (d + 1) // 2
+    x = move(rng.standard_normal((n, d)).astype(dtype))
+    y = move(rng.standard_normal(n).astype(dtype))
+    v = move(rng.standard_normal((PROBES, d)).astype(dtype) / np.asarray(d**0.5, dtype))
+
+    def kernel(points: Any, values: Any) -> Any:
+        if kind == "T2":
+            return raw_sums(points, values, order=2)
+        return contraction_sums(points, values, v)
+
+    tried = {
+        batch: _best(partial(_accumulate, x, y, batch, kernel), wait, repeats)
+        for batch in batches
+        if batch <= n
+    }
+    batch = min(tried, key=lambda b: tried[b])
+    del x
+    # The reference: two different arrays, or numpy would use the cheaper
+    # symmetric product. Its rows are limited to what fits, and scaled up.
+    m, k = (d, d) if kind == "T2" else (2 * PROBES, pairs)
+    reference = n if kind == "T2" else min(n, max(batches))
+    left = move(rng.standard_normal((reference, m)).astype(dtype))
+    right = move(rng.standard_normal((reference, k)).astype(dtype))
+    scale = n / reference
+    product = min(
+        scale * _best(partial(_products, left, right, rows), wait, repeats)
+        for rows in {reference, min(batch, reference)}
+    )
+    flop = 2.0 * n * m * k
+    row = {
+        "backend": name, "device": device, "kernel": kind, "d": d, "dtype": dtype,
+        "rows": n, "probes": PROBES if kind == "slices" else 0, "batch": batch,
+        "seconds": tried[batch], "gflops": flop / tried[batch] / 1e9,
+        "product_shape": [m, n, k], "product_gflops": flop / product / 1e9,
+        "ratio": product / tried[batch],
+    }  # fmt: skip
+    if kind == "slices":
+        row["naive_ratio"] = row["ratio"] * d * d / pairs
+    print(
+        f"{name} {kind} d={d} {dtype}: {row['gflops']:.0f} of "
+        f"{row['product_gflops']:.0f} Gflop/s, ratio {row['ratio']:.2f}",
+        file=sys.stderr,
+    )
+    return row
+
+
+def linear_in_rows(d: int, rows: int) -> dict[str, Any]:
+    """Time and peak memory of T2..T4 sums over N and 4 N rows, numpy."""
+    import tracemalloc
+
+    from unrelu.kernels.moments import raw_sums
+
+    rng = np.random.default_rng(0)
+    block = rng.standard_normal((4096, d)), rng.standard_normal(4096)
+    facts = {}
+    for n in (rows, 4 * rows):
+        tracemalloc.start()
+        start = time.perf_counter()
+        from unrelu.kernels.moments import CompensatedSums
+
+        sums = CompensatedSums()
+        for _ in range(n // 4096):
+            sums.add(raw_sums(*block, 4), 4096)
+        facts[n] = (time.perf_counter() - start, tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    (t1, m1), (t4, m4) = facts[rows], facts[4 * rows]
+    return {"d": d, "rows": rows, "time_ratio_for_4x": t4 / t1, "memory_ratio_for_4x": m4 / m1}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.moments_speed")
+    parser.add_argument("--rows", type=int, help="rows for the slices (T2 takes 8 times as many)")
+    parser.add_argument("--dims", type=int, nargs="+", default=[128, 256])
+    parser.add_argument("--dtypes", nargs="+", default=["float64", "float32"])
+    parser.add_argument("--backends", nargs="+", default=["numpy", "torch", "cupy"])
+    parser.add_argument("--threads", type=int, default=0, help="BLAS threads on the CPU")
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    rows: list[dict[str, Any]] = []
+    skipped = {}
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(options.threads or None):
+        for name in options.backends:
+            gpu = name != "numpy"
+            n = options.rows or (262_144 if gpu else 16_384)
+            batches = [16_384, 65_536, 262_144] if gpu else [1024, 2048, 4096]
+            for d in options.dims:
+                for dtype in options.dtypes:
+                    try:
+                        # 2 GiB of pair products at most per batch on the CPU, 40 on a GPU.
+                        room = (40 if gpu else 2) << 30
+                        size = d * (d + 1) // 2 * np.dtype(dtype).itemsize
+                        fitting = [b for b in batches if b * size <= room]
+                        for kind, count in (("T2", 8 * n), ("slices", n)):
+                            some = batches if kind == "T2" else fitting
+                            rows.append(
+                                measure(name, kind, d, dtype, count, options.repeats, some)
+                            )
+                    except (ImportError, RuntimeError) as error:
+                        skipped[name] = str(error)
+        growth = linear_in_rows(24, 40_960)
+    print(
+        json.dumps(
+            {"measurements": rows, "growth": growth, "skipped": skipped,
+             "cores": os.cpu_count(), "python": platform.python_version()},
+            indent=1,
+        )
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
