@@ -22,6 +22,7 @@ from unrelu.kernels.threshold_landscape import (
 )
 from unrelu.kernels.threshold_slab import (
     estimate_tan_alpha,
+    fit_tan_alpha,
     slab_step,
     slab_weights,
     tangent_basis,
@@ -222,3 +223,18 @@ def test_cliques_count_missing_edges() -> None:
     groups, missing = cliques(edges)
     assert sorted(len(g) for g in groups) == [1, 2, 3]
     assert missing == 1
+
+
+@pytest.mark.parametrize("alpha", [1e-4, 0.05, 0.5])
+def test_fitted_tan_alpha_is_scale_free(alpha: float) -> None:
+    rng = np.random.default_rng(8)
+    tangent = np.tan(alpha)
+    s = 2.0 + 4.0 * tangent * rng.uniform(-1.0, 1.0, 20_000)
+    labels = rng.random(len(s)) < scipy.special.ndtr((s - 2.0) / tangent)
+    found = fit_tan_alpha(s, labels, start=2.0 * tangent)
+    assert found is not None
+    # Half of the points are informative: a standard error of about 1.5 %, times four.
+    assert found[0] == pytest.approx(tangent, rel=0.06)
+    assert found[1] == pytest.approx(2.0, abs=0.06 * tangent)
+    assert fit_tan_alpha(s, np.ones(len(s), dtype=bool), start=1.0) is None
+    assert fit_tan_alpha(s, s < 2.0, start=tangent) is None

@@ -190,10 +190,21 @@ def test_sampled_and_queried_tan_alpha() -> None:
     z = np.cos(0.2) * w + np.sin(0.2) * np.linalg.svd(w[None])[2][1]
     x = rng.standard_normal((400_000, 5))
     sampled = sampled_tan_alpha(x, x @ w > 1.5, width=0.05)(z)
-    queried = queried_tan_alpha(lambda p: p @ w > 1.5, 1.5, count=50_000, rng=rng, start=0.3)(z)
+    queried = queried_tan_alpha(lambda p: p @ w > 1.5, 5, 1.5, count=50_000, rng=rng, start=0.3)(z)
     # About 5 % noise in each crossing's height over the interval between them.
     assert sampled == pytest.approx(np.tan(0.2), rel=0.35)
     assert queried == pytest.approx(np.tan(0.2), rel=0.25)
+
+
+def test_algorithm_one_by_queries_falls_geometrically() -> None:
+    w = orthonormal(5, 1, 2)[0]
+    start = np.cos(0.2) * w + np.sin(0.2) * np.linalg.svd(w[None])[2][1]
+    rng = np.random.default_rng(3)
+    tan_alpha = queried_tan_alpha(lambda p: p @ w > 2.0, 5, 2.0, count=5000, rng=rng, start=0.3)
+    z, accepted = refine_estimate(tan_alpha, start, rng=rng, tolerance=0.02, iterations=1500)
+    assert len(accepted) > 20
+    # Estimates are within about 20 % of the angle, whatever it is.
+    assert np.arccos(z @ w) < 0.04
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -16,7 +16,14 @@ import scipy.special
 
 from unrelu._types import BoolArray, FloatArray
 
-__all__ = ["SlabStep", "estimate_tan_alpha", "slab_step", "slab_weights", "tangent_basis"]
+__all__ = [
+    "SlabStep",
+    "estimate_tan_alpha",
+    "fit_tan_alpha",
+    "slab_step",
+    "slab_weights",
+    "tangent_basis",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,3 +201,51 @@ def estimate_tan_alpha(
     scale = scipy.special.ndtri(high) - scipy.special.ndtri(low)
     tangent = max(positions[1] - positions[0], 0.0) / scale
     return float(tangent), float(0.5 * (positions[0] + positions[1]))
+
+
+def fit_tan_alpha(
+    heights: FloatArray, labels: BoolArray, *, start: float
+) -> tuple[float, float] | None:
+    """EstimateTanAlpha from all labels at once: the likelihood's maximum.
+
+    By Lemma 4 the rate at height s is ``Phi((s - c) / tan(alpha))``, c = t / cos(alpha), so
+    (t2 - t1) / (Phi^-1(0.6) - Phi^-1(0.4)) is tan(alpha) wherever t1 and t2 are read. A fit
+    of c and tan(alpha) by Fisher scoring uses every point instead of those near 0.4 and 0.6:
+    a tenth of the noise. For labels that one unit alone decides.
+
+    Parameters
+    ----------
+    heights
+        ``z . x``, ``(m,)``, spread evenly over the rise of the rate.
+    start
+        tan(alpha) expected, a scale.
+
+    Returns
+    -------
+    tan(alpha) and c, or None where the labels show no rise.
+    """
+    if labels.all() or not labels.any():
+        return None
+    y = labels.astype(np.float64)
+    slope, offset = 1.0 / start, -float(heights.mean()) / start
+    for _ in range(50):
+        eta = np.clip(slope * heights + offset, -6.0, 6.0)
+        rate = scipy.special.ndtr(eta)
+        density = np.exp(-0.5 * eta**2) / np.sqrt(2.0 * np.pi)
+        score = density * (y - rate) / (rate * (1.0 - rate))
+        weight = density**2 / (rate * (1.0 - rate))
+        w0, w1, w2 = weight.sum(), weight @ heights, weight @ heights**2
+        g0, g1 = score.sum(), score @ heights
+        determinant = w0 * w2 - w1**2
+        if not determinant > 0:
+            return None
+        d_slope = (w0 * g1 - w1 * g0) / determinant
+        d_offset = (w2 * g0 - w1 * g1) / determinant
+        # At most a doubling of the slope: the likelihood is concave, far steps are not.
+        limit = min(1.0, slope / max(abs(d_slope), 1e-300))
+        slope, offset = slope + limit * d_slope, offset + limit * d_offset
+        if slope <= 0:
+            return None
+        if abs(d_slope) < 1e-10 * slope:
+            break
+    return float(1.0 / slope), float(-offset / slope)

@@ -178,14 +178,19 @@ def queried_tan_alpha(
     Each call asks ``count`` queries, at the same points up to the rotation to z: the noise
     of two directions' estimates is then common, and their order is right where it is not
     larger than their difference. ``start`` is the angle expected first; the range of
-    heights halves each time an estimate falls below half of it.
+    heights halves, and the points are drawn anew, each time an estimate falls below half
+    of it, and every 50 calls: no direction can settle on one draw's noise.
     """
     scale = start
+    calls = 0
     along = rng.standard_normal((count, input_dim))
     offsets = (np.arange(count) + rng.random(count)) * (2.0 / count) - 1.0
 
     def tan_alpha(z: FloatArray) -> float | None:
-        nonlocal scale
+        nonlocal scale, along, calls
+        calls += 1
+        if calls % 50 == 0:
+            along = rng.standard_normal((count, input_dim))
         heights = threshold + 4.0 * scale * offsets
         on = is_on(along + np.outer(heights - along @ z, z))
         found = fit_tan_alpha(heights, on, start=scale)
@@ -193,6 +198,7 @@ def queried_tan_alpha(
             return None
         if found[0] < 0.5 * scale:
             scale *= 0.5
+            along = rng.standard_normal((count, input_dim))
         return found[0]
 
     return tan_alpha

@@ -287,6 +287,7 @@ def refine_estimate(
         return z, []
     alpha = float(np.arctan(tangent))
     accepted = [alpha]
+    rejected = 0
     for _ in range(iterations):
         if alpha <= tolerance:
             break
@@ -298,4 +299,11 @@ def refine_estimate(
         if tangent is not None and np.arctan(tangent) <= (1.0 - decrease / n) * alpha:
             z, alpha = candidate, float(np.arctan(tangent))
             accepted.append(alpha)
+            rejected = 0
+            continue
+        rejected += 1
+        if rejected % 20 == 0:
+            # An estimate that came out low by chance would never be beaten.
+            again = tan_alpha(z)
+            alpha = alpha if again is None else float(np.arctan(again))
     return z, accepted
