@@ -67,7 +67,13 @@ import numpy as np
 from unrelu._random import RandomState, as_generator
 from unrelu._types import ArrayLike, FloatArray
 from unrelu.errors import BudgetExhausted
-from unrelu.kernels.units import Units, join_units, resolve_signs
+from unrelu.kernels.units import (
+    Units,
+    join_units,
+    merge_units,
+    parallel_groups,
+    resolve_signs,
+)
 from unrelu.oracles import as_oracle
 from unrelu.oracles.base import Oracle
 from unrelu.progress import Progress, as_progress
@@ -77,7 +83,7 @@ from unrelu.steps.domains import Domain, as_domain
 from unrelu.steps.gradients import GradientConfig
 from unrelu.steps.lines import LineConfig
 from unrelu.steps.noise import NoiseModel
-from unrelu.steps.refine import RefineConfig, predicted_error, refine_units
+from unrelu.steps.refine import RefineConfig, Refiner, predicted_error
 from unrelu.steps.survey import SurveyConfig, SurveyLine, calibrate, scan_line, survey
 
 __all__ = ["TwoLayerConfig", "TwoLayerResult", "extract_two_layer"]
@@ -98,6 +104,10 @@ class TwoLayerConfig:
     """Deviations, in predicted standard deviations, that a check lets pass."""
     repairs: int = 12
     """Lines searched for what a check found missing."""
+    restarts: int = 2
+    """Times that all is done again on another line, if the checks fail to the end."""
+    useful: float = 1e-2
+    """Predicted error over std(f) above which the result is called ill conditioned."""
     precision: float = 5e-12
     """Root mean square error over std(f) below which nothing is refined."""
     coarse: float = 1e-10
@@ -107,9 +117,17 @@ class TwoLayerConfig:
     """Factor on the predicted errors of a first survey of coarse answers: small crossings
     hide in the noise of its checks."""
     coarse_effort: float = 0.3
-    coarse_passes: int = 6
+    coarse_passes: int = 13
     """Points per unknown and pass of that, and passes: each makes more units sure enough
     for the next to measure them farther out."""
+    coarse_goal: float = 6.0
+    """Root mean square error, in deviations of an answer, at which this ends."""
+    values_per_unit: float = 3.0
+    """Values at typical inputs that settle the biases in the end, where that costs little."""
+    same: float = 6.0
+    """Units whose hyperplanes agree within this many deviations are one."""
+    noise_unit: float = 3.0
+    """Units whose weights are below this many deviations are noise."""
     effort: float = 0.07
     effort_thin: float = 1.2
     """Refinement spends up to ``effort + effort_thin / d`` queries per parameter: a thin
@@ -208,6 +226,7 @@ class _Extraction:
     def first_line(self) -> None:
         """Algorithm 6, lines 1-6, on a random line."""
         config = self.config
+        self.units = None
         line = self.domain.line(self.rng, config.survey.reach)
         with self.stage("calibration"):
             near = 10.0 * self.domain.scale if self.domain.kind != "box" else math.inf
@@ -325,7 +344,7 @@ class _Extraction:
 
     def refine(self) -> None:
         """Sharpen the units where the predicted error is above the goal."""
-        assert self.units is not None
+        assert self.units is not None and self.noise is not None
         config = self.config
         k, d, m = self.units.count, self.domain.dimension, len(self.units.outputs)
         if self.coarse:
@@ -335,29 +354,54 @@ class _Extraction:
             limit, passes = int((config.effort + config.effort_thin / d) * k), 1
         points = self.draw(256)
         goal = config.precision * self.spread
-        for _ in range(passes):
-            self.refine_once(limit, max(goal, float(self.level(points).max())))
-
-    def refine_once(self, limit: int, goal: float) -> None:
-        """Measure up to ``limit`` gradients at roomy points."""
-        assert self.units is not None and self.noise is not None
-        config = self.config
+        refiner = Refiner(
+            self.oracle,
+            self.units,
+            self.covariance,
+            self.noise,
+            self.draw,
+            rng=self.rng,
+            bounds=self.domain.bounds,
+            config=config.refine,
+            gradient_config=config.gradients,
+        )
+        factor = config.coarse_goal if self.coarse else 1.0
+        goal = max(goal, factor * float(self.level(points).max()))
         with self.stage("refinement") as details:
-            done = refine_units(
-                self.oracle,
-                self.units,
-                self.covariance,
-                self.noise,
-                self.draw,
-                limit=limit,
-                goal=goal,
-                rng=self.rng,
-                bounds=self.domain.bounds,
-                config=config.refine,
-                gradient_config=config.gradients,
-            )
-            details["points"] = done.points
-        self.units, self.covariance = done.units, done.covariance
+            for done in range(passes):
+                self.progress.update("refinement", done, passes)
+                refiner.measure(limit, goal)
+            values = config.values_per_unit * (k + 1)
+            if self.coarse or values <= 0.25 * config.effort * k * d:
+                refiner.settle(int(values))
+            details["points"] = refiner.measured
+        self.units, self.covariance = refiner.units, refiner.covariance
+        self.tidy()
+
+    def tidy(self) -> None:
+        """Join units that share a hyperplane, and drop those that are nothing but noise."""
+        assert self.units is not None
+        units, m = self.units, len(self.units.outputs)
+        d = self.domain.dimension
+        std = np.sqrt(np.maximum(np.diagonal(self.covariance)[m:], 0.0)) * math.sqrt(d)
+        norms = np.linalg.norm(units.weights, axis=1)
+        angle = self.config.same * std / np.maximum(norms, np.finfo(np.float64).tiny)
+        angle = np.minimum(angle + 1e-12, 0.1)
+        for group in parallel_groups(units, angle):
+            units = merge_units(units, group)
+        size = np.linalg.norm(units.outputs, axis=0) * np.linalg.norm(units.weights, axis=1)
+        keep = size > np.linalg.norm(units.outputs, axis=0) * self.config.noise_unit * std
+        keep &= size > 0
+        if keep.all():
+            return
+        self.units = units.kept(keep)
+        index = np.concatenate([np.arange(m), m + np.flatnonzero(keep)])
+        self.covariance = self.covariance[np.ix_(index, index)]
+
+    def errors(self, points: FloatArray) -> FloatArray:
+        """Predicted error of the units at points, ``(n,)``."""
+        assert self.units is not None
+        return predicted_error(self.units, self.covariance, points)
 
     def level(self, points: FloatArray) -> FloatArray:
         """Noise at points, ``(n, m)``."""
@@ -421,11 +465,16 @@ def extract_two_layer(
     certificate: Certificate | None = None
     signs = False
     try:
-        run.first_line()
-        passed = run.repair()
-        if passed:
-            run.cover()
-            run.refine()
+        passed = False
+        for _ in range(config.restarts + 1):
+            run.first_line()
+            passed = run.repair()
+            if passed:
+                run.cover()
+                run.refine()
+                passed = run.check() is None
+            if passed:
+                break
         signs = run.finish_signs()
         status, message, certificate = _conclude(run, passed)
     except BudgetExhausted as error:
@@ -439,8 +488,18 @@ def _conclude(run: _Extraction, passed: bool) -> tuple[Status, str, Certificate 
     if not passed:
         return (
             Status.PARTIAL,
-            f"random checks still fail after {run.config.repairs} more lines; the target may "
-            "have more than one hidden layer, or answers that are not piecewise affine",
+            f"random checks still fail after {run.config.restarts} restarts with "
+            f"{run.config.repairs} more lines each; the target may have more than one hidden "
+            "layer, or answers that are not piecewise affine",
+            None,
+        )
+    scale = run.spread
+    error = float(np.sqrt(np.mean(run.errors(run.draw(256)) ** 2)))
+    if scale > 0 and error > run.config.useful * scale:
+        return (
+            Status.ILL_CONDITIONED,
+            f"the answers' noise leaves a predicted error of {error / scale:.1g} of their "
+            "spread; ask for more digits, or repeat and average",
             None,
         )
     with run.stage("certificate"):

@@ -29,6 +29,10 @@ __all__ = [
 ]
 
 
+# Up to this many unknowns the covariance is updated in the form that cannot lose positivity.
+_STABLE_SIZE = 700
+
+
 def design_rows(on: BoolArray, outputs: FloatArray) -> FloatArray:
     """Return the rows that map theta to gradients, ``(n, m, m + k)``.
 
@@ -273,12 +277,19 @@ def update(
     change, covariance
         What to add to theta, ``(s, n)``, and its new covariance.
     """
-    # With each row scaled by its noise, the inner matrix is the identity plus a Gram matrix.
     scale = 1.0 / np.sqrt(variances)
     rows, deviations = rows * scale[:, None], deviations * scale[:, None]
+    if len(covariance) <= _STABLE_SIZE:
+        # With P = L L', the new covariance is L (I + L' R' R L)^-1 L': nothing cancels.
+        values, vectors = np.linalg.eigh(covariance)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))
+        known = rows @ root
+        inner = np.linalg.inv(np.eye(len(covariance)) + known.T @ known)
+        covariance = root @ inner @ root.T
+        return covariance @ (rows.T @ deviations), 0.5 * (covariance + covariance.T)
     moved = rows @ covariance
-    inner = moved @ rows.T
-    values, vectors = np.linalg.eigh(0.5 * (inner + inner.T))
+    gram = moved @ rows.T
+    values, vectors = np.linalg.eigh(0.5 * (gram + gram.T))
     inverse = (vectors / (1.0 + np.maximum(values, 0.0))) @ vectors.T
     change = moved.T @ (inverse @ deviations)
     covariance = covariance - moved.T @ inverse @ moved

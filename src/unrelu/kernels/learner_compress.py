@@ -1,8 +1,8 @@
-"""Fewer units for the same function: merge clusters, drop what hardly bends.
+"""Fewer neurons for the same function: merge clusters, drop what hardly bends.
 
 Lemma 3.21 of Chen, Klivans & Meka: neurons whose hyperplanes nearly coincide
 act as one neuron, the sum of their jumps, or as an affine function where the
-sum vanishes. All of it is arithmetic on the units found; nothing is asked.
+sum vanishes. All of it is arithmetic on the neurons found; nothing is asked.
 """
 
 from __future__ import annotations
@@ -14,9 +14,15 @@ import numpy as np
 import scipy.special
 
 from unrelu._types import BoolArray, FloatArray
-from unrelu.kernels.units import Units, parallel_groups
+from unrelu.kernels.learner_neurons import Neurons, close_groups
 
-__all__ = ["CompressConfig", "affine_costs", "compress_units", "drop_flat", "merge_clusters"]
+__all__ = [
+    "CompressConfig",
+    "affine_costs",
+    "compress_neurons",
+    "drop_flat",
+    "merge_clusters",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,15 +37,13 @@ class CompressConfig:
     """They lie within this many spreads of the hyperplane: elsewhere a merger is exact."""
 
 
-def affine_costs(units: Units) -> FloatArray:
+def affine_costs(neurons: Neurons) -> FloatArray:
     """Root mean square change when a unit is replaced by its best affine function, ``(k,)``.
 
     For ``z ~ N(b, s^2)`` the regression of relu(z) on z has slope ``Phi(b/s)``,
     and what it leaves is a closed form in b/s.
     """
-    norms = np.linalg.norm(units.weights, axis=1)
-    size = np.maximum(norms, np.finfo(np.float64).tiny)
-    a = np.clip(units.biases / size, -1e6, 1e6)
+    a = np.clip(neurons.biases / neurons.norms, -1e6, 1e6)
     on, density = scipy.special.ndtr(a), np.exp(-0.5 * a**2) / math.sqrt(2.0 * math.pi)
     mean = a * on + density
     square = (1.0 + a**2) * on + a * density
@@ -47,62 +51,52 @@ def affine_costs(units: Units) -> FloatArray:
     # Far hyperplanes: the difference above is rounding; its size is E[relu(-|a| + g)^2].
     far = np.abs(a) > 5.0
     left = np.where(far, np.minimum(left, 2.0 * density / np.maximum(np.abs(a), 1.0) ** 3), left)
-    strength = np.linalg.norm(units.outputs, axis=0)
-    return np.asarray(np.sqrt(left) * norms * strength)
+    return np.asarray(np.sqrt(left) * neurons.strengths)
 
 
-def drop_flat(units: Units, allowance: float) -> Units:
-    """Replace the flattest units by affine functions, at a total root mean square cost.
+def drop_flat(neurons: Neurons, allowance: float) -> Neurons:
+    """Replace the flattest neurons by affine functions, at a total root mean square cost.
 
-    Costs are added up linearly, which bounds the error whatever the units.
+    Costs are added up linearly, which bounds the error whatever the neurons.
     """
-    if units.count == 0:
-        return units
-    cost = affine_costs(units)
+    if neurons.count == 0:
+        return neurons
+    cost = affine_costs(neurons)
     order = np.argsort(cost)
     gone = order[np.cumsum(cost[order]) <= allowance]
     if len(gone) == 0:
-        return units
-    size = np.linalg.norm(units.weights[gone], axis=1)
-    safe = np.maximum(size, np.finfo(np.float64).tiny)
-    a = np.clip(units.biases[gone] / safe, -1e6, 1e6)
+        return neurons
+    size = neurons.norms[gone]
+    a = np.clip(neurons.biases[gone] / size, -1e6, 1e6)
     on, density = scipy.special.ndtr(a), np.exp(-0.5 * a**2) / math.sqrt(2.0 * math.pi)
-    u = units.outputs[:, gone]
-    linear = units.linear + (u * on) @ units.weights[gone]
-    # E[relu(z)] = size (a on + density) = slope * E[z] + size * density.
-    flat = np.where(size > 0, size * density, 0.0)
-    constant = units.constant + u @ (on * units.biases[gone] + flat)
-    keep = np.ones(units.count, dtype=bool)
+    u = neurons.outputs[:, gone]
+    linear = neurons.linear + (u * on) @ neurons.weights[gone]
+    # E[relu(z)] = on E[z] + size density, and E[z] is the bias.
+    constant = neurons.constant + u @ (on * neurons.biases[gone] + size * density)
+    keep = np.ones(neurons.count, dtype=bool)
     keep[gone] = False
-    return _with_constant(units.kept(keep), linear, constant)
+    return dataclasses.replace(neurons.kept(keep), linear=linear, constant=constant)
 
 
-def _with_constant(units: Units, linear: FloatArray, constant: FloatArray) -> Units:
-    """Return units with another affine part, anchored at the origin."""
-    base = np.zeros(units.weights.shape[1])
-    active = np.maximum(units.biases, 0.0)
-    return dataclasses.replace(
-        units, linear=linear, base=base, value=constant + units.outputs @ active
-    )
-
-
-def _orient(units: Units, group: list[int]) -> BoolArray:
-    """Which units of a group point against its strongest one (Lemma 3.9)."""
-    w = units.weights[group]
-    strength = np.linalg.norm(units.outputs[:, group], axis=0)
+def _orient(neurons: Neurons, group: list[int]) -> BoolArray:
+    """Which neurons of a group point against its strongest one (Lemma 3.9)."""
+    w = neurons.weights[group]
+    strength = np.linalg.norm(neurons.outputs[:, group], axis=0)
     lead = int(np.argmax(np.linalg.norm(w, axis=1) * strength))
-    turn = np.zeros(units.count, dtype=bool)
+    turn = np.zeros(neurons.count, dtype=bool)
     turn[np.array(group)[w @ w[lead] < 0]] = True
     return turn
 
 
-def _merged(units: Units, group: list[int]) -> tuple[FloatArray, float, FloatArray, FloatArray]:
+def _merged(
+    neurons: Neurons, group: list[int]
+) -> tuple[FloatArray, float, FloatArray, FloatArray]:
     """Return the one unit ``(w, b, u)`` of a group that is oriented, and its typical normal.
 
     With one output it is the sum v*, b* of Lemma 3.21; with several the sum of
     the rank-one jumps is cut to its leading term.
     """
-    w, b, u = units.weights[group], units.biases[group], units.outputs[:, group]
+    w, b, u = neurons.weights[group], neurons.biases[group], neurons.outputs[:, group]
     jump = u @ np.column_stack([w, b])  # (m, d + 1)
     normal = w[int(np.argmax(np.linalg.norm(w, axis=1)))]
     if len(jump) == 1:
@@ -115,7 +109,7 @@ def _merged(units: Units, group: list[int]) -> tuple[FloatArray, float, FloatArr
 
 
 def _merge_cost(
-    units: Units,
+    neurons: Neurons,
     group: list[int],
     one: tuple[FloatArray, float, FloatArray],
     normal: FloatArray,
@@ -123,7 +117,7 @@ def _merge_cost(
     rng: np.random.Generator,
 ) -> float:
     """Root mean square error of a merger, over points in the band around the hyperplanes."""
-    w, b, u = units.weights[group], units.biases[group], units.outputs[:, group]
+    w, b, u = neurons.weights[group], neurons.biases[group], neurons.outputs[:, group]
     d = w.shape[1]
     size = float(np.linalg.norm(normal))
     n = normal / size
@@ -144,9 +138,9 @@ def _merge_cost(
 
 
 def merge_clusters(
-    units: Units, allowance: float, *, config: CompressConfig | None = None
-) -> Units:
-    """Merge units of nearly equal hyperplanes, at a total root mean square cost.
+    neurons: Neurons, allowance: float, *, config: CompressConfig | None = None
+) -> Neurons:
+    """Merge neurons of nearly equal hyperplanes, at a total root mean square cost.
 
     A group that cancels becomes affine: its merged unit is left out where its
     own bend costs less than the rest of the allowance.
@@ -155,16 +149,16 @@ def merge_clusters(
     rng = np.random.default_rng(0)  # places of test points, not an estimate: any will do
     left = allowance
     for angle in config.angles:
-        groups = parallel_groups(units, np.full(units.count, 0.5 * angle))
+        groups = close_groups(neurons, angle)
         if not groups:
             continue
         share = left / len(groups)
-        keep = np.ones(units.count, dtype=bool)
+        keep = np.ones(neurons.count, dtype=bool)
         add: list[tuple[FloatArray, float, FloatArray]] = []
-        turn = np.zeros(units.count, dtype=bool)
+        turn = np.zeros(neurons.count, dtype=bool)
         for group in groups:
-            turn_group = _orient(units, group)
-            oriented = units.turned(turn_group)
+            turn_group = _orient(neurons, group)
+            oriented = neurons.turned(turn_group)
             w, b, u, normal = _merged(oriented, group)
             cost = _merge_cost(oriented, group, (w, b, u), normal, config, rng)
             if cost <= share:
@@ -173,36 +167,25 @@ def merge_clusters(
                 keep[group] = False
                 add.append((w, b, u))
         if add:
-            units = _replace(units.turned(turn), keep, add)
-    return units
+            neurons = _replace(neurons.turned(turn), keep, add)
+    return neurons
 
 
 def _replace(
-    units: Units, keep: BoolArray, add: list[tuple[FloatArray, float, FloatArray]]
-) -> Units:
-    constant, linear = units.constant, units.linear
-    w = np.array([a[0] for a in add])
-    b = np.array([a[1] for a in add])
-    u = np.array([a[2] for a in add]).T
-    square = np.einsum("kd,kd->k", w, w)
-    some = square > 0
-    constant = constant + u[:, ~some] @ np.maximum(b[~some], 0.0)
-    w, b, u, square = w[some], b[some], u[:, some], square[some]
-    kept = units.kept(keep)
-    joined = Units(
-        weights=np.concatenate([kept.weights, w]),
-        anchors=np.concatenate([kept.anchors, -(b / square)[:, None] * w]),
-        outputs=np.concatenate([kept.outputs, u], axis=1),
-        linear=linear,
-        base=kept.base,
-        value=kept.value,
+    neurons: Neurons, keep: BoolArray, add: list[tuple[FloatArray, float, FloatArray]]
+) -> Neurons:
+    kept = neurons.kept(keep)
+    return dataclasses.replace(
+        kept,
+        weights=np.concatenate([kept.weights, [a[0] for a in add]]),
+        biases=np.concatenate([kept.biases, [a[1] for a in add]]),
+        outputs=np.concatenate([kept.outputs, np.array([a[2] for a in add]).T], axis=1),
     )
-    return _with_constant(joined, linear, constant)
 
 
-def compress_units(
-    units: Units, allowance: float, *, config: CompressConfig | None = None
-) -> Units:
-    """Merge clusters, then drop flat units; half of the allowance for each."""
-    merged = merge_clusters(units, 0.5 * allowance, config=config)
+def compress_neurons(
+    neurons: Neurons, allowance: float, *, config: CompressConfig | None = None
+) -> Neurons:
+    """Merge clusters, then drop flat neurons; half of the allowance for each."""
+    merged = merge_clusters(neurons, 0.5 * allowance, config=config)
     return drop_flat(merged, 0.5 * allowance)

@@ -69,7 +69,8 @@ def interval_length(
 ) -> float:
     """Return ``r`` of equation (12)."""
     spread = math.sqrt(d) + math.sqrt(math.log(max(k / delta, math.e)))
-    return constants.interval * delta_sep * delta**2 / (k**constants.interval_power * spread)
+    power = math.pow(k, constants.interval_power)
+    return constants.interval * delta_sep * delta**2 / (power * spread)
 
 
 def search_range(

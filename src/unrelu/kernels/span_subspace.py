@@ -23,6 +23,9 @@ __all__ = [
     "spectrum_of_rows",
 ]
 
+LEAST_SPARE = 50  # degrees of freedom that tell the noise to 10 %
+LEAST_LEVEL = 0.05  # rounding may cancel by luck; don't believe less noise than this
+
 
 @dataclasses.dataclass(frozen=True)
 class Spectrum:
@@ -60,7 +63,9 @@ def spectrum_of_rows(rows: FloatArray, noise: FloatArray, *, margin: float) -> S
     Rows are weighted so that every entry has unit noise. The largest singular
     value of a P by n matrix of independent unit noise stays below √P + √n
     (Vershynin 2010, Theorem 5.32), which makes the floor. The angle is the
-    first-order perturbation √(n - r)/s_r of the weakest accepted direction.
+    first-order perturbation √(n - r)/s_r of the weakest accepted direction,
+    times the noise that the rows beyond the rank really show. (The rank does
+    not use that: a missed direction would pass for noise.)
     """
     count, n = rows.shape
     floor = float(np.sqrt(count) + np.sqrt(n))
@@ -73,6 +78,11 @@ def spectrum_of_rows(rows: FloatArray, noise: FloatArray, *, margin: float) -> S
     rest = max(float(values[rank]) if rank < len(values) else 0.0, floor)
     weakest = float(values[rank - 1]) if rank else 0.0
     angle = float(np.sqrt(n - rank) / weakest) if rank else 0.0
+    spare = (count - rank) * (n - rank)
+    if count >= rank + 2 and spare >= LEAST_SPARE:
+        # What the rows beyond the rank show is noise: it corrects the noise assumed.
+        level = float(np.sqrt(np.sum(values[rank:] ** 2) / spare))
+        angle *= max(level, LEAST_LEVEL)
     return Spectrum(right[:rank].copy(), values, floor, rank, weakest / rest, min(angle, 1.0))
 
 

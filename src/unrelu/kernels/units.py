@@ -16,7 +16,7 @@ import numpy as np
 from unrelu._types import BoolArray, FloatArray
 from unrelu.networks import ReLUNetwork
 
-__all__ = ["Units", "join_units", "parallel_groups", "resolve_signs"]
+__all__ = ["Units", "join_units", "merge_units", "parallel_groups", "resolve_signs"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,6 +171,24 @@ def parallel_groups(units: Units, tolerance: FloatArray) -> list[list[int]]:
             taken.update(group)
             groups.append(group)
     return groups
+
+
+def merge_units(units: Units, group: list[int]) -> Units:
+    """Replace units that share a hyperplane by one, in the place of the loudest.
+
+    The other members keep their places with zero output, for the caller to drop.
+    """
+    norms = np.linalg.norm(units.weights[group], axis=1)
+    loud = np.linalg.norm(units.outputs[:, group], axis=0) * norms
+    head = group[int(np.argmax(loud))]
+    turn = np.zeros(units.count, dtype=bool)
+    turn[group] = units.weights[group] @ units.weights[head] < 0
+    units = units.turned(turn)
+    outputs = units.outputs.copy()
+    total = outputs[:, group] @ norms
+    outputs[:, group] = 0.0
+    outputs[:, head] = total / norms[group.index(head)]
+    return dataclasses.replace(units, outputs=outputs)
 
 
 def resolve_signs(units: Units, std: float) -> BoolArray | None:

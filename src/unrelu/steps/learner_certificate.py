@@ -35,11 +35,11 @@ class LearnerCertificateConfig:
 
     least: int = 2000
     """Samples at least."""
-    most: int = 400_000
+    most: int = 1_000_000
     """Samples at most; where a thinner bump would need more, the bound says so."""
     hidden: float = 0.25
     """Part of epsilon^2 that unseen bumps may take, when the number of samples is chosen."""
-    coarse: float = 1e-9
+    coarse: float = 2e-8
     """Noise over the spread above which every point is asked twice: the product of two
     residuals with independent noise has mean (F - F')^2, without the noise's variance."""
     batch: int = 50_000

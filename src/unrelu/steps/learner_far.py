@@ -17,7 +17,7 @@ from collections.abc import Callable
 import numpy as np
 
 from unrelu._types import FloatArray
-from unrelu.kernels.units import Units
+from unrelu.kernels.learner_neurons import Neurons
 from unrelu.steps.noise import NoiseModel
 
 __all__ = ["FarConfig", "choose_stretch", "measure_biases"]
@@ -29,7 +29,7 @@ AskPoints = Callable[[FloatArray], FloatArray]
 class FarConfig:
     """Choices of the far view."""
 
-    coarse: float = 1e-9
+    coarse: float = 2e-8
     """Noise over the spread of answers below which the near view is precise enough."""
     grown: float = 4.0
     """Noise there may be this many times the noise near the origin."""
@@ -85,38 +85,37 @@ def choose_stretch(
 
 
 def measure_biases(
-    ask: AskPoints, units: Units, *, rng: np.random.Generator, config: FarConfig
-) -> Units:
-    """Measure the biases of units whose directions are known.
+    ask: AskPoints, neurons: Neurons, *, rng: np.random.Generator, config: FarConfig
+) -> Neurons:
+    """Measure the biases of neurons whose directions are known.
 
     At a point x whose gates are certain, ``F(x) - A x - sum_on u_j <w_j, x>``
     equals ``c + sum_on u_j b_j``: linear in ``(b, c)``.
     """
-    k, d = units.weights.shape
-    m = len(units.outputs)
-    norms = np.maximum(np.linalg.norm(units.weights, axis=1), np.finfo(np.float64).tiny)
-    bias, constant = np.zeros(k), np.zeros(m)
+    k, d = neurons.weights.shape
+    m = len(neurons.outputs)
+    norms = neurons.norms
+    bias: FloatArray = np.zeros(k)
+    constant: FloatArray = np.zeros(m)
     want = int(config.surplus * k / m) + config.extra
     for level in config.levels:
         points = np.empty((0, d))
         for _ in range(40):
             pool = level * rng.standard_normal((4 * want, d))
-            distance = np.abs(pool @ units.weights.T + bias) / norms
+            distance = np.abs(pool @ neurons.weights.T + bias) / norms
             roomy = distance.min(axis=1, initial=np.inf) > config.room * level
             points = np.concatenate([points, pool[roomy]])[:want]
             if len(points) == want:
                 break
         if len(points) < k + m + 1:  # too crowded at this level
             continue
-        z = points @ units.weights.T
+        z = points @ neurons.weights.T
         on = (z + bias > 0).astype(np.float64)
-        left = ask(points) - points @ units.linear.T - (on * z) @ units.outputs.T
-        rows = on[:, None, :] * units.outputs[None, :, :]
+        left = ask(points) - points @ neurons.linear.T - (on * z) @ neurons.outputs.T
+        rows = on[:, None, :] * neurons.outputs[None, :, :]
         rows = np.concatenate(
             [rows, np.broadcast_to(np.eye(m), (len(points), m, m))], axis=2
         ).reshape(-1, k + m)
         solution = np.linalg.lstsq(rows, left.reshape(-1), rcond=1e-10)[0]
         bias, constant = solution[:k], solution[k:]
-    anchors = -(bias / norms**2)[:, None] * units.weights
-    value = constant + units.outputs @ np.maximum(bias, 0.0)
-    return dataclasses.replace(units, anchors=anchors, base=np.zeros(d), value=value)
+    return dataclasses.replace(neurons, biases=bias, constant=constant)

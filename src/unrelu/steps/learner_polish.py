@@ -1,4 +1,4 @@
-"""Levenberg-Marquardt over all units of a scalar function, on Gaussian samples.
+"""Levenberg-Marquardt over all neurons of a scalar function, on Gaussian samples.
 
 Where answers are noisy, the line search leaves errors that more samples average
 out. In ``|z|`` form with a free affine part (``u relu(z) = u |z| / 2 + u z / 2``)
@@ -13,10 +13,18 @@ import dataclasses
 import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
+from unrelu.kernels.learner_neurons import Neurons
 from unrelu.kernels.piecewise import Kinks, damped_step, normal_equations, residuals
-from unrelu.kernels.units import Units
+from unrelu.steps.survey import SurveyLine
 
-__all__ = ["PolishConfig", "band_points", "in_band", "kinks_from", "polish_units", "units_from"]
+__all__ = [
+    "PolishConfig",
+    "band_points",
+    "in_band",
+    "kinks_from",
+    "neurons_from",
+    "polish_neurons",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,42 +46,37 @@ class PolishConfig:
     """Above this many parameters a step costs too much memory and time; nothing is done."""
 
 
-def kinks_from(units: Units) -> Kinks:
-    """Write scalar units in ``|z|`` form."""
-    out = units.outputs[0]
-    rows = np.column_stack([units.weights, units.biases])
-    half = 0.5 * out[:, None] * rows
-    affine = np.append(units.linear[0], units.constant[0]) + half.sum(axis=0)
+def kinks_from(neurons: Neurons) -> Kinks:
+    """Write scalar neurons in ``|z|`` form."""
+    out = neurons.outputs[0]
+    half = 0.5 * out[:, None] * np.column_stack([neurons.weights, neurons.biases])
+    affine = np.append(neurons.linear[0], neurons.constant[0]) + half.sum(axis=0)
     sign = np.where(out < 0, -1.0, 1.0)
     return Kinks(sign[:, None] * half, sign, affine, "abs")
 
 
-def units_from(model: Kinks) -> Units:
-    """Write ``|z|`` form as units: ``s |z| = 2 s relu(z) - s z``."""
+def neurons_from(model: Kinks) -> Neurons:
+    """Write ``|z|`` form as neurons: ``s |z| = 2 s relu(z) - s z``."""
     assert model.affine is not None
-    rows = model.u
-    square = np.einsum("kd,kd->k", rows[:, :-1], rows[:, :-1])
-    some = square > 0
-    # A row without weights is a constant.
-    flat = float((model.sign * np.abs(rows[:, -1]))[~some].sum())
-    rows, sign = rows[some], model.sign[some]
-    affine = model.affine - sign @ rows
-    weights, biases = 2.0 * rows[:, :-1], 2.0 * rows[:, -1]
-    anchors = -(rows[:, -1] / square[some])[:, None] * rows[:, :-1]
-    base = np.zeros(weights.shape[1])
-    value = affine[-1] + flat + sign @ np.maximum(biases, 0.0)
-    return Units(weights, anchors, sign[None, :], affine[None, :-1], base, np.array([value]))
+    affine = model.affine - model.sign @ model.u
+    return Neurons(
+        2.0 * model.u[:, :-1],
+        2.0 * model.u[:, -1],
+        model.sign[None, :],
+        affine[None, :-1],
+        affine[-1:],
+    )
 
 
-def polish_units(
-    units: Units,
+def polish_neurons(
+    neurons: Neurons,
     x: FloatArray,
     y: FloatArray,
     *,
     keep: BoolArray | None = None,
     config: PolishConfig | None = None,
-) -> Units:
-    """Fit all units to samples ``(n, d)``, ``(n, 1)``; outliers are trimmed.
+) -> Neurons:
+    """Fit all neurons to samples ``(n, d)``, ``(n, 1)``; outliers are trimmed.
 
     Parameters
     ----------
@@ -82,15 +85,15 @@ def polish_units(
 
     Returns
     -------
-    Units
+    Neurons
         Those with the least trimmed squares seen; the same object where no
         step helped, or the problem is too large.
     """
     config = PolishConfig() if config is None else config
-    size = (units.count + 1) * (x.shape[1] + 1)
-    if units.outputs.shape[0] != 1 or size > config.parameters or len(x) < size:
-        return units
-    model = kinks_from(units)
+    size = (neurons.count + 1) * (x.shape[1] + 1)
+    if neurons.outputs.shape[0] != 1 or size > config.parameters or len(x) < size:
+        return neurons
+    model = kinks_from(neurons)
     answers = y[:, 0]
     damping = config.damping
     improved = False
@@ -118,42 +121,41 @@ def polish_units(
         model, improved = moved, True
         if before - square <= config.stall * before:
             break
-    return units_from(model) if improved else units
+    return neurons_from(model) if improved else neurons
 
 
-def _bands(units: Units, direction: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return unit normals, offsets and half-widths of the bands around units found on a line."""
-    norms = np.maximum(np.linalg.norm(units.weights, axis=1), np.finfo(np.float64).tiny)
-    normals = units.weights / norms[:, None]
-    offsets = units.biases / norms
-    along = np.sort((units.anchors - units.anchors[0]) @ direction)
-    place = (units.anchors - units.anchors[0]) @ direction
-    half = np.ones(units.count)
-    if units.count > 1:
-        gaps = np.diff(along)
+def _bands(neurons: Neurons, line: SurveyLine) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return unit normals, offsets and half-widths of the bands around neurons of a line."""
+    norms = neurons.norms
+    normals, offsets = neurons.weights / norms[:, None], neurons.biases / norms
+    speed = normals @ line.direction
+    speed = np.where(speed == 0, np.finfo(np.float64).tiny, speed)
+    t = -(normals @ line.base + offsets) / speed
+    half = np.ones(neurons.count)
+    if neurons.count > 1:
+        ordered = np.sort(t)
+        gaps = np.diff(ordered)
         nearest = np.minimum(np.append(gaps, np.inf), np.append(np.inf, gaps))
-        gap = nearest[np.searchsorted(along, place)]
-        half = np.minimum(1.0, gap * np.abs(normals @ direction))
+        half = np.minimum(1.0, nearest[np.searchsorted(ordered, t)] * np.abs(speed))
     return normals, offsets, half
 
 
 def band_points(
-    units: Units, direction: FloatArray, each: int, rng: np.random.Generator
+    neurons: Neurons, line: SurveyLine, each: int, rng: np.random.Generator
 ) -> FloatArray:
-    """Draw Gaussian points close to the hyperplanes of units found on a line.
+    """Draw Gaussian points close to the hyperplanes of neurons found on a line.
 
     Samples that tell a thin feature's shape: plain Gaussian ones seldom meet it.
     """
-    normals, offsets, half = _bands(units, direction)
     blocks = []
-    for n, b, h in zip(normals, offsets, half, strict=True):
+    for n, b, h in zip(*_bands(neurons, line), strict=True):
         x = rng.standard_normal((each, len(n)))
         z = h * rng.uniform(-2.0, 2.0, size=each)
         blocks.append(x + np.outer(z - x @ n - b, n))
     return np.concatenate(blocks)
 
 
-def in_band(units: Units, direction: FloatArray, points: FloatArray) -> BoolArray:
-    """Which points lie close to one of the hyperplanes, ``(n,)``."""
-    normals, offsets, half = _bands(units, direction)
+def in_band(neurons: Neurons, line: SurveyLine, points: FloatArray) -> BoolArray:
+    """Tell which points lie close to one of the hyperplanes, ``(n,)``."""
+    normals, offsets, half = _bands(neurons, line)
     return np.asarray((np.abs(points @ normals.T + offsets) <= 3.0 * half).any(axis=1))

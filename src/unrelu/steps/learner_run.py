@@ -12,21 +12,21 @@ from typing import Any
 import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
-from unrelu.kernels.learner_compress import CompressConfig, compress_units
+from unrelu.kernels.learner_compress import CompressConfig, compress_neurons
 from unrelu.kernels.learner_formulas import (
     FaithfulConstants,
     bump_width,
     coefficient_bound,
     samples_to_see,
 )
+from unrelu.kernels.learner_neurons import Neurons, join_neurons
 from unrelu.kernels.learner_regression import bounded_least_squares, relu_features
-from unrelu.kernels.units import Units, join_units
 from unrelu.oracles.base import Oracle
 from unrelu.progress import Progress
 from unrelu.result import StageReport
 from unrelu.steps.learner_certificate import LearnerCertificateConfig
 from unrelu.steps.learner_far import FarConfig, choose_stretch, measure_biases
-from unrelu.steps.learner_polish import PolishConfig, band_points, in_band, polish_units
+from unrelu.steps.learner_polish import PolishConfig, band_points, in_band, polish_neurons
 from unrelu.steps.learner_search import (
     SearchConfig,
     gaussian_line,
@@ -57,10 +57,15 @@ class LearnerConfig:
     may add a quarter, and the certificate's bound lies above the mean."""
     miss: float = 1e-3
     """Odds of missing a bump of the narrowest width within one deviation of the origin."""
-    floor: int = 200
+    floor: int = 250
     effort: float = 0.4
     """Where neither R nor the narrowest width is given, bumps are looked for with at most
     this part of the queries spent, but at least ``floor`` samples."""
+    unexplained: float = 20.0
+    """Rounding noise of the answers over what the neurons found would cause: near 1 for
+    networks that are known, 100 to 1e6 where large terms cancel, as those of a bump do."""
+    probes: int = 30_000
+    """Samples spent at most to find what causes unexplained rounding noise."""
     lines: int = 4
     """First lines tried, if one leaves doubt."""
     residual_lines: int = 12
@@ -102,8 +107,9 @@ class Learning:
         self.x, self.y = np.empty((0, d)), np.empty((0, m))
         self.gaussian: BoolArray = np.empty(0, dtype=bool)
         self.noise = NoiseModel(np.zeros(m), np.zeros(m))
-        self.units: Units | None = None
-        self.candidates: list[Units] = []
+        self.growth = 0.0  # of the noise along the lines, as the searches ended with it
+        self.neurons: Neurons | None = None
+        self.candidates: list[Neurons] = []
         self.stages: list[StageReport] = []
 
     # ---------------------------------------------------------------- helpers
@@ -129,7 +135,7 @@ class Learning:
 
     @property
     def epsilon(self) -> float:
-        """Accuracy asked for, in answer units; never below the rounding of the answers."""
+        """Accuracy asked for, in answer neurons; never below the rounding of the answers."""
         tiny = 1e-14 * float(np.abs(self.y).max(initial=1e-300))
         return max(self.asked * (self.spread if self.relative else 1.0), tiny)
 
@@ -145,41 +151,68 @@ class Learning:
         self.y = np.concatenate([self.y, answers])
         self.gaussian = np.append(self.gaussian, np.full(len(points), gaussian))
 
-    def square_error(self, units: Units) -> float:
+    def square_error(self, neurons: Neurons) -> float:
         """Mean square residual over the Gaussian samples, less the answers' noise."""
-        residual = (self.y - units(self.x))[self.gaussian]
+        residual = (self.y - neurons(self.x))[self.gaussian]
         mean = float((residual**2).sum(axis=1).mean())
         noise = float((self.noise.absolute**2).sum()) if self.coarse else 0.0
         # The noise is known to some 20 %, and matters only beside a like error.
         return max(mean - noise, 0.2 * min(mean, noise))
 
-    def good(self, units: Units) -> bool:
+    def good(self, neurons: Neurons) -> bool:
         """Whether the samples agree well within epsilon."""
-        return self.square_error(units) <= (self.config.goal * self.epsilon) ** 2
+        return self.square_error(neurons) <= (self.config.goal * self.epsilon) ** 2
 
-    def residual(self, units: Units, points: FloatArray) -> FloatArray:
+    def residual(self, neurons: Neurons, points: FloatArray) -> FloatArray:
         """Ask ``F - F'`` at points."""
-        return np.asarray(self.oracle(points) - units(points))
+        return np.asarray(self.oracle(points) - neurons(points))
 
-    def radius(self, units: Units | None) -> float:
-        """R in force: given, or the largest norm seen."""
+    def radius(self, neurons: Neurons | None) -> float:
+        """R: given, or the largest norm seen."""
         if self.norm_bound is not None:
             return self.norm_bound
-        if units is None or units.count == 0:
-            return 0.0
-        strength = np.linalg.norm(units.outputs, axis=0)
-        return float((np.linalg.norm(units.weights, axis=1) * strength).max())
+        return 0.0 if neurons is None else float(neurons.strengths.max(initial=0.0))
 
-    def samples_wanted(self, units: Units) -> int:
+    def hidden_radius(self, neurons: Neurons) -> float:
+        """R of terms that the answers' rounding noise gives away; 0 where it does not.
+
+        A bump is a sum of large terms that cancel: zero nearly everywhere, but
+        rounded in proportion to the terms, near the origin and far from it.
+        """
+        if self.coarse:
+            return 0.0
+        eps = float(np.finfo(np.float64).eps)
+        near = eps * float(np.median(neurons.magnitudes(self.x[self.gaussian])))
+        slope = float(neurons.strengths.sum() + np.linalg.norm(neurons.linear))
+        far = eps * slope / math.sqrt(self.d)
+        absolute = float(self.noise.absolute.max())
+        limit = self.config.unexplained
+        if absolute <= limit * near or self.growth <= limit * far:
+            return 0.0
+        return absolute / eps
+
+    def radius_in_force(self, neurons: Neurons) -> float:
+        """R: given, or the larger of what was seen and what rounding noise gives away."""
+        if self.norm_bound is not None:
+            return self.norm_bound
+        return max(self.radius(neurons), self.hidden_radius(neurons))
+
+    def samples_wanted(self, neurons: Neurons) -> int:
         """Gaussian samples after which no bump that matters should be unseen."""
         config = self.config
         if self.narrowest is not None:
             return max(config.pilot, samples_to_see(self.narrowest, config.miss))
-        width = bump_width(0.5 * self.epsilon**2, self.radius(units))
-        need = max(config.pilot, samples_to_see(width, config.miss))
+        seen = self.radius(neurons)
+        need = max(config.pilot, self.samples_for(seen))
         if self.norm_bound is not None:
             return need
-        return min(need, max(config.floor, int(config.effort * self.oracle.queries.total)))
+        usual = min(need, max(config.floor, int(config.effort * self.oracle.queries.total)))
+        hidden = self.hidden_radius(neurons)
+        return max(usual, min(config.probes, self.samples_for(hidden))) if hidden > seen else usual
+
+    def samples_for(self, radius: float) -> int:
+        """Return how many samples see every bump of slope ``radius`` that matters at epsilon."""
+        return samples_to_see(bump_width(0.5 * self.epsilon**2, radius), self.config.miss)
 
     # ----------------------------------------------------------------- stages
 
@@ -194,7 +227,7 @@ class Learning:
             self.sample(self.rng.standard_normal((self.config.pilot, self.d)))
         return line, seeds
 
-    def first_line(self, line: SurveyLine, seeds: list[Samples]) -> Units:
+    def first_line(self, line: SurveyLine, seeds: list[Samples]) -> Neurons:
         """GETNEURONS on a whole line: kinks, gradients of the pieces, their differences."""
         config = self.config
         with self.stage("calibration") as details:
@@ -217,6 +250,7 @@ class Learning:
                 line_config=config.search.line,
             )
             details |= {"kinks": len(scan.kinks), "rounds": scan.rounds}
+            self.growth = max(self.growth, float(noise.growth.max()))
         self.progress.update("gradients", 0, None, f"{len(scan.kinks)} kinks")
         with self.stage("gradients"):
             found = survey(
@@ -228,12 +262,12 @@ class Learning:
                 config=config.search.survey,
                 gradient_config=config.search.gradients,
             )
-        units = found.units
+        neurons = Neurons.from_units(found.units)
         if stretch > 1.0:
             with self.stage("biases"):
-                units = measure_biases(self.oracle, units, rng=self.rng, config=config.far)
-        self.progress.update("gradients", 1, 1, f"{units.count} units")
-        return units
+                neurons = measure_biases(self.oracle, neurons, rng=self.rng, config=config.far)
+        self.progress.update("gradients", 1, 1, f"{neurons.count} neurons")
+        return neurons
 
     def clusters(self, line: SurveyLine) -> list[Samples]:
         """Ask the small clusters of points that a line search starts from."""
@@ -242,48 +276,48 @@ class Learning:
         answers = self.oracle(line.points(grid.ravel())).reshape(*grid.shape, -1)
         return [(t, y) for t, y in zip(grid, answers, strict=True)]
 
-    def polish(self, units: Units) -> Units:
+    def polish(self, neurons: Neurons) -> Neurons:
         """Average the noise of coarse answers out, over samples."""
-        size = (units.count + 1) * (self.d + 1)
+        size = (neurons.count + 1) * (self.d + 1)
         want = int(self.config.samples_per_parameter * size) - int(self.gaussian.sum())
-        if size > self.config.polish.parameters or len(units.outputs) > 1:
-            return units
+        if size > self.config.polish.parameters or len(neurons.outputs) > 1:
+            return neurons
         if want > 0:
             with self.stage("samples"):
                 self.sample(self.rng.standard_normal((want, self.d)))
         with self.stage("polish"):
-            new = polish_units(units, self.x, self.y, config=self.config.polish)
-        return new if self.trimmed_error(new) <= self.trimmed_error(units) else units
+            new = polish_neurons(neurons, self.x, self.y, config=self.config.polish)
+        return new if self.trimmed_error(new) <= self.trimmed_error(neurons) else neurons
 
-    def trimmed_error(self, units: Units) -> float:
+    def trimmed_error(self, neurons: Neurons) -> float:
         """Median magnitude of the residual: what it is like where no bump hides."""
-        return float(np.median(np.abs((self.y - units(self.x))[self.gaussian])))
+        return float(np.median(np.abs((self.y - neurons(self.x))[self.gaussian])))
 
-    def validate(self, units: Units) -> Units:
+    def validate(self, neurons: Neurons) -> Neurons:
         """Sample until no bump that matters can hide; follow what disagrees."""
         config = self.config
         followed = futile = 0
         while True:
-            have, want = int(self.gaussian.sum()), self.samples_wanted(units)
-            self.progress.update("samples", min(have, want), want, f"{units.count} units")
-            if self.good(units):
+            have, want = int(self.gaussian.sum()), self.samples_wanted(neurons)
+            self.progress.update("samples", min(have, want), want, f"{neurons.count} neurons")
+            if self.good(neurons):
                 if have >= want:
-                    return units
+                    return neurons
                 with self.stage("samples"):
                     count = min(max(have, config.pilot), want - have)
                     self.sample(self.rng.standard_normal((count, self.d)))
                 continue
             if followed >= config.residual_lines or futile >= config.futile:
-                return units
+                return neurons
             followed += 1
-            better = self.follow_residual(units)
+            better = self.follow_residual(neurons)
             futile = 0 if better is not None else futile + 1
-            units = units if better is None else better
+            neurons = neurons if better is None else better
 
-    def follow_residual(self, units: Units) -> Units | None:
+    def follow_residual(self, neurons: Neurons) -> Neurons | None:
         """Search a line through the worst sample; None where that did not help."""
         config = self.config
-        residual = np.where(self.gaussian[:, None], self.y - units(self.x), 0.0)
+        residual = np.where(self.gaussian[:, None], self.y - neurons(self.x), 0.0)
         worst = int(np.argmax(np.linalg.norm(residual, axis=1)))
         noise = residual_noise(
             self.noise, residual[self.gaussian], self.d, self.epsilon, config.search
@@ -292,56 +326,55 @@ class Learning:
         line = gaussian_line(self.d, self.rng, reach=reach, through=self.x[worst])
         with self.stage("residual search") as details:
             found = search_residual(
-                lambda points: self.residual(units, points),
+                lambda points: self.residual(neurons, points),
                 line,
                 noise,
-                units.count,
+                neurons.count,
                 rng=self.rng,
                 config=config.search,
             )
             details["kinks"] = 0 if found is None else found.units.count
         if found is None:
             return None
-        new = join_units(units, found.units)
+        more = Neurons.from_units(found.units)
+        new = join_neurons(neurons, more)
         if self.coarse and len(new.outputs) == 1:
             with self.stage("samples"):
                 each = config.band * (self.d + 1)
-                points = band_points(found.units, line.direction, each, self.rng)
+                points = band_points(more, line, each, self.rng)
                 self.sample(points, gaussian=False)
-            keep = ~self.gaussian | in_band(found.units, line.direction, self.x)
+            keep = ~self.gaussian | in_band(more, line, self.x)
             with self.stage("polish"):
-                polished = polish_units(new, self.x, self.y, keep=keep, config=config.polish)
+                polished = polish_neurons(new, self.x, self.y, keep=keep, config=config.polish)
             if self.square_error(polished) < self.square_error(new):
                 new = polished
-        return new if self.square_error(new) < 0.9 * self.square_error(units) else None
+        return new if self.square_error(new) < 0.9 * self.square_error(neurons) else None
 
     def regress(self) -> None:
         """Equation (19): least squares over all candidate neurons, if it helps."""
-        units = join_candidates(self.candidates)
+        neurons = join_candidates(self.candidates)
         x, y = self.x[self.gaussian], self.y[self.gaussian]
         third = len(x) // 3
-        if units is None or self.units is None:
+        if neurons is None or self.neurons is None:
             return
-        if units.count + self.d + 1 > 0.7 * (len(x) - third):
+        if neurons.count + self.d + 1 > 0.7 * (len(x) - third):
             return  # too few samples to fit so many coefficients
-        radius = self.radius(units)
-        bias = float(np.abs(units.biases).max(initial=0.0))
-        bound = coefficient_bound(units.count, units.count, radius, bias)
+        radius = self.radius(neurons)
+        bias = float(np.abs(neurons.biases).max(initial=0.0))
+        bound = coefficient_bound(neurons.count, neurons.count, radius, bias)
         with self.stage("regression"):
-            z = relu_features(units.weights, units.biases, x)
+            z = relu_features(neurons.weights, neurons.biases, x)
             v = bounded_least_squares(z[third:], y[third:], bound)
             error = float(((z[:third] @ v - y[:third]) ** 2).sum())
-            now = float(((self.units(x[:third]) - y[:third]) ** 2).sum())
+            now = float(((self.neurons(x[:third]) - y[:third]) ** 2).sum())
         if error < now:
-            k = units.count
-            base = np.zeros(self.d)
-            value = v[-1] + v[:k].T @ np.maximum(units.biases, 0.0)
-            self.units = dataclasses.replace(
-                units, outputs=v[:k].T, linear=v[k:-1].T, base=base, value=value
+            k = neurons.count
+            self.neurons = dataclasses.replace(
+                neurons, outputs=v[:k].T, linear=v[k:-1].T, constant=v[-1]
             )
 
     def learn(self) -> None:
-        """LEARNFROMQUERIES in practice; fills in :attr:`units`."""
+        """LEARNFROMQUERIES in practice; fills in :attr:`neurons`."""
         line, seeds = self.look()
         for attempt in range(self.config.lines):
             if attempt:
@@ -349,37 +382,34 @@ class Learning:
                 line = gaussian_line(self.d, self.rng, reach=reach)
                 with self.stage("calibration"):
                     seeds = self.clusters(line)
-            units = self.first_line(line, seeds)
-            self.keep(units)
+            neurons = self.first_line(line, seeds)
+            self.keep(neurons)
             if self.coarse:
-                units = self.polish(units)
-                self.keep(units)
-            units = self.validate(units)
-            self.candidates.append(units)
-            self.keep(units)
-            if self.good(units):
+                neurons = self.polish(neurons)
+                self.keep(neurons)
+            neurons = self.validate(neurons)
+            self.candidates.append(neurons)
+            self.keep(neurons)
+            if self.good(neurons):
                 break
-        assert self.units is not None
-        if not self.good(self.units):
+        assert self.neurons is not None
+        if not self.good(self.neurons):
             self.regress()
-        self.units = compress_units(
-            self.units, self.config.compression * self.epsilon, config=self.config.compress
+        self.neurons = compress_neurons(
+            self.neurons, self.config.compression * self.epsilon, config=self.config.compress
         )
 
-    def keep(self, units: Units) -> None:
-        """Remember the best units so far: what is returned if the budget ends."""
-        if self.units is None or self.square_error(units) < self.square_error(self.units):
-            self.units = units
+    def keep(self, neurons: Neurons) -> None:
+        """Remember the best neurons so far: what is returned if the budget ends."""
+        if self.neurons is None or self.square_error(neurons) < self.square_error(self.neurons):
+            self.neurons = neurons
 
 
-def join_candidates(candidates: list[Units]) -> Units | None:
+def join_candidates(candidates: list[Neurons]) -> Neurons | None:
     """All neurons of several tries side by side; their coefficients are still open."""
     if not candidates:
         return None
-    first = candidates[0]
-    return dataclasses.replace(
-        first,
-        weights=np.concatenate([c.weights for c in candidates]),
-        anchors=np.concatenate([c.anchors for c in candidates]),
-        outputs=np.concatenate([c.outputs for c in candidates], axis=1),
-    )
+    joined = candidates[0]
+    for other in candidates[1:]:
+        joined = join_neurons(joined, other)
+    return joined

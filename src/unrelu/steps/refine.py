@@ -19,7 +19,7 @@ from unrelu.kernels.units import Units
 from unrelu.steps.gradients import GradientConfig, measure_gradients
 from unrelu.steps.noise import NoiseModel
 
-__all__ = ["RefineConfig", "Refined", "predicted_error", "refine_units"]
+__all__ = ["RefineConfig", "Refiner", "predicted_error"]
 
 AskPoints = Callable[[FloatArray], FloatArray]
 
@@ -37,20 +37,17 @@ class RefineConfig:
     safety: float = 0.35
     """Part of the way to the nearest known hyperplane that a step may take."""
     closest: float = 0.01
+    outlier: float = 4.0
+    """Root mean square disagreement of a gradient, in its deviations, from which it counts
+    for less."""
+    offset_doubt: float = 5.0
+    """Deviations of an answer by which a bias may be off."""
+    solves: int = 4
+    """Times the least squares is solved with the gates and weights of the last."""
     inward: float = 1.0
     outward: float = 12.0
     """Points are drawn at these multiples of typical inputs (the closest ones: beside the
     anchors): farther out there is more room for long steps, until the noise grows as fast."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Refined:
-    """Sharpened units, their covariance, and how many points were measured."""
-
-    units: Units
-    covariance: FloatArray
-    points: int
-    ok: bool
 
 
 def predicted_error(units: Units, covariance: FloatArray, points: FloatArray) -> FloatArray:
@@ -113,96 +110,180 @@ def _pool(
     return pool
 
 
-def refine_units(
-    ask: AskPoints,
-    units: Units,
-    covariance: FloatArray,
-    noise: NoiseModel,
-    draw: Callable[[int], FloatArray],
-    *,
-    limit: int,
-    goal: float,
-    rng: np.random.Generator,
-    bounds: tuple[FloatArray, FloatArray] | None = None,
-    config: RefineConfig | None = None,
-    gradient_config: GradientConfig | None = None,
-) -> Refined:
-    """Measure up to ``limit`` gradients where they help most, and update.
+class Refiner:
+    """Units, what is known about them, and every gradient measured at roomy points.
 
-    Parameters
-    ----------
-    draw
-        Draws typical inputs, ``n -> (n, d)``.
-    goal
-        Root mean square error of the values over typical inputs, in answer
-        units, at which no more is measured.
+    All gradients are kept and the least squares solved anew after each pass,
+    with the gates as the current units see them: what was measured while a
+    hyperplane was poorly known is not held against it.
     """
-    config = RefineConfig() if config is None else config
-    k, m = units.count, len(units.outputs)
-    d = units.weights.shape[1]
-    if k == 0 or limit < 1:
-        return Refined(units, covariance, 0, True)
-    tests = draw(config.tests)
-    groups = max(config.candidates // m, min(config.candidates, 4 * limit))
-    pool = _pool(units, draw, groups, rng, config, bounded=bounds is not None)
-    room = _rooms(units, _clearance(units, covariance, pool))
-    quality = (room / noise.at(pool).max(axis=1)).reshape(groups, config.draws)
-    best = np.argmax(quality, axis=1) + np.arange(groups) * config.draws
-    best = best[room[best] > 0]
-    if len(best) == 0:
-        return Refined(units, covariance, 0, False)
-    pool, room = pool[best], room[best]
-    # A direction of the basis has about 1 / sqrt(d) of its length along a given normal.
-    rough = config.safety * room * np.sqrt(d) / 3.0
-    std = np.sqrt(2.0) * noise.at(pool) / rough[:, None]
-    distance = float(np.sqrt(np.mean(np.sum((tests - units.base) ** 2, axis=1))))
-    test_rows = design_rows(units.gates(tests), units.outputs)
-    chosen, _ = choose_points(
-        design_rows(units.gates(pool), units.outputs),
-        std**2,
-        test_rows[np.arange(len(tests)), np.arange(len(tests)) % m],
-        covariance,
-        limit,
-        (goal / distance) ** 2,
-    )
-    chosen = np.unique(chosen)
-    if len(chosen) == 0:
-        return Refined(units, covariance, 0, True)
-    points = pool[chosen]
-    directions = np.eye(d)
-    reach = np.maximum(_clearance(units, covariance, points), 0.0)
-    steps = np.empty((len(points), d))
-    for i, z in enumerate(reach):
-        with np.errstate(divide="ignore"):
-            steps[i] = (z[:, None] / np.abs(units.weights)).min(axis=0)
-    limit_step = np.linalg.norm(points, axis=1, keepdims=True)
-    steps = np.minimum(config.safety * steps, limit_step)
-    values = ask(points)
-    found = measure_gradients(
-        ask,
-        points,
-        values,
-        steps,
-        directions,
-        noise,
-        rng=rng,
-        bounds=bounds,
-        config=gradient_config,
-    )
-    rows = design_rows(units.gates(points), units.outputs)
-    predicted = units.gradients(points)
-    measured = found.derivatives.transpose(0, 2, 1)
-    variances = np.mean(found.std**2, axis=1)
-    good = found.ok
-    if not good.any():
-        return Refined(units, covariance, len(points), False)
-    change, covariance = update(
-        covariance,
-        rows[good].reshape(-1, m + k),
-        (measured - predicted)[good].reshape(-1, d),
-        variances[good].reshape(-1),
-    )
-    units = dataclasses.replace(
-        units, weights=units.weights + change[m:], linear=units.linear + change[:m]
-    )
-    return Refined(units, covariance, len(points), bool(good.all()))
+
+    def __init__(
+        self,
+        ask: AskPoints,
+        units: Units,
+        covariance: FloatArray,
+        noise: NoiseModel,
+        draw: Callable[[int], FloatArray],
+        *,
+        rng: np.random.Generator,
+        bounds: tuple[FloatArray, FloatArray] | None = None,
+        config: RefineConfig | None = None,
+        gradient_config: GradientConfig | None = None,
+    ) -> None:
+        self.ask, self.noise, self.draw = ask, noise, draw
+        self.units, self.covariance = units, covariance
+        self._first, self._prior = units, covariance
+        self.rng, self.bounds = rng, bounds
+        self.config = RefineConfig() if config is None else config
+        self.gradient_config = gradient_config
+        d = units.weights.shape[1]
+        m = len(units.outputs)
+        self._points = np.empty((0, d))
+        self._gradients = np.empty((0, m, d))
+        self._variances = np.empty((0, m))
+
+    @property
+    def measured(self) -> int:
+        """Number of gradients measured."""
+        return len(self._points)
+
+    def measure(self, limit: int, goal: float) -> int:
+        """Measure up to ``limit`` gradients where they help most, and solve again.
+
+        ``goal`` is the root mean square error of the values over typical
+        inputs, in answer units, at which no more is measured. Returns how many
+        gradients were measured.
+        """
+        if self.units.count == 0 or limit < 1:
+            return 0
+        points = self._choose(limit, goal)
+        if len(points) == 0:
+            return 0
+        reach = np.maximum(_clearance(self.units, self.covariance, points), 0.0)
+        steps = np.empty(points.shape)
+        for i, z in enumerate(reach):
+            with np.errstate(divide="ignore", invalid="ignore"):
+                steps[i] = np.nanmin(z[:, None] / np.abs(self.units.weights), axis=0)
+        limit_step = np.linalg.norm(points, axis=1, keepdims=True)
+        steps = np.minimum(self.config.safety * steps, limit_step)
+        found = measure_gradients(
+            self.ask,
+            points,
+            self.ask(points),
+            steps,
+            np.eye(points.shape[1]),
+            self.noise,
+            rng=self.rng,
+            bounds=self.bounds,
+            config=self.gradient_config,
+        )
+        good = found.ok
+        self._points = np.concatenate([self._points, points[good]])
+        self._gradients = np.concatenate(
+            [self._gradients, found.derivatives.transpose(0, 2, 1)[good]]
+        )
+        self._variances = np.concatenate(
+            [self._variances, np.mean(found.std**2, axis=1)[good]]
+        )
+        self._solve()
+        return len(points)
+
+    def _choose(self, limit: int, goal: float) -> FloatArray:
+        """Return the points whose gradients lower the predicted error most."""
+        units, config = self.units, self.config
+        m = len(units.outputs)
+        tests = self.draw(config.tests)
+        groups = max(config.candidates // m, min(config.candidates, 4 * limit))
+        bounded = self.bounds is not None
+        pool = _pool(units, self.draw, groups, self.rng, config, bounded=bounded)
+        room = _rooms(units, _clearance(units, self.covariance, pool))
+        quality = (room / self.noise.at(pool).max(axis=1)).reshape(groups, config.draws)
+        best = np.argmax(quality, axis=1) + np.arange(groups) * config.draws
+        best = best[room[best] > 0]
+        if len(best) == 0:
+            return np.empty((0, pool.shape[1]))
+        pool, room = pool[best], room[best]
+        # A direction of the basis has about 1 / sqrt(d) of its length along a given normal.
+        rough = config.safety * room * np.sqrt(pool.shape[1]) / 3.0
+        std = np.sqrt(2.0) * self.noise.at(pool) / rough[:, None]
+        distance = float(np.sqrt(np.mean(np.sum((tests - units.base) ** 2, axis=1))))
+        test_rows = design_rows(units.gates(tests), units.outputs)
+        index = np.arange(len(tests))
+        chosen, _ = choose_points(
+            design_rows(units.gates(pool), units.outputs),
+            std**2,
+            test_rows[index, index % m],
+            self.covariance,
+            limit,
+            (goal / distance) ** 2,
+        )
+        return pool[np.unique(chosen)]
+
+    def _solve(self) -> None:
+        """Least squares over the survey and all gradients, until the gates settle."""
+        m = len(self._first.outputs)
+        d = self._points.shape[1]
+        theta = np.concatenate([self._first.linear, self._first.weights])
+        doubt = np.ones(len(self._points))
+        for _ in range(self.config.solves):
+            rows = design_rows(self.units.gates(self._points), self._first.outputs)
+            size = rows.shape[2]
+            change, covariance = update(
+                self._prior,
+                rows.reshape(-1, size),
+                (self._gradients - rows @ theta).reshape(-1, d),
+                (self._variances * doubt[:, None]).reshape(-1),
+            )
+            self.units = dataclasses.replace(
+                self._first,
+                weights=self._first.weights + change[m:],
+                linear=self._first.linear + change[:m],
+            )
+            self.covariance = covariance
+            # A gradient that disagrees with the rest far beyond its noise was taken across
+            # a hyperplane, or its gates are not yet right: it counts for less.
+            rest = self._gradients - rows @ (theta + change)
+            rms = np.sqrt(np.mean(rest**2, axis=2) / self._variances).max(axis=1)
+            doubt = np.maximum(1.0, (rms / self.config.outlier) ** 2)
+
+    def settle(self, count: int) -> None:
+        """Correct the biases by values at ``count`` typical inputs.
+
+        The rows that map weights to gradients map biases to values. A kink is
+        found on its line up to some deviations of an answer; where its anchor
+        is far away, the error of its direction adds to that.
+        """
+        units = self.units
+        if units.count == 0 or count < 1:
+            return
+        m = len(units.outputs)
+        points = self.draw(count)
+        values = self.ask(points)
+        sure = _rooms(units, _clearance(units, self.covariance, points)) > 0
+        points, values = points[sure], values[sure]
+        if len(points) == 0:
+            return
+        rows = design_rows(units.gates(points), units.outputs)
+        std = np.sqrt(np.maximum(np.diagonal(self.covariance), 0.0))
+        far = np.linalg.norm(units.anchors - points.mean(axis=0), axis=1)
+        loose = self.config.offset_doubt * self.noise.at(units.anchors).max(axis=1)
+        base = float(self.noise.at(units.base[None, :]).max())
+        base = np.hypot(base, std[:m] * float(np.linalg.norm(units.base)))
+        prior = np.diag(np.concatenate([base**2, loose**2 + (std[m:] * far) ** 2]))
+        nearby = std.max() * np.linalg.norm(points - points.mean(axis=0), axis=1)
+        variances = self.noise.at(points) ** 2 + nearby[:, None] ** 2
+        change, _ = update(
+            prior,
+            rows.reshape(-1, rows.shape[2]),
+            (values - units(points)).reshape(-1, 1),
+            variances.reshape(-1),
+        )
+        shift = change[m:, 0]
+        square = np.maximum((units.weights**2).sum(axis=1), np.finfo(np.float64).tiny)
+        on = units.gates(units.base[None, :])[0]
+        self.units = dataclasses.replace(
+            units,
+            anchors=units.anchors - (shift / square)[:, None] * units.weights,
+            value=units.value + change[:m, 0] + units.outputs @ (on * shift),
+        )
