@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import runpy
 from pathlib import Path
 
 import numpy as np
@@ -49,10 +48,3 @@ def test_nothing_to_learn_and_bad_input() -> None:
         learn_modular(x, x[:, 0], degree=0)
     with pytest.raises(InvalidInput, match="read twice"):
         learn_modular(iter([(x, x[:, 0])]))
-
-
-def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    runpy.run_path(str(Path(__file__).parents[1] / "examples" / "modular.py"))
-    printed = capsys.readouterr().out
-    assert "RECOVERED" in printed
-    assert "lower part: 8 units" in printed

@@ -1,0 +1,142 @@
+"""Figures of the threshold algorithms: ``python -m benchmarks.threshold_figures [--seeds N]``.
+
+Writes ``docs/figures/thresholds.svg`` and the numbers behind it,
+``benchmarks/results/threshold_figures.json``: accuracy against the threshold and against the
+number of samples, and the refinement's error per step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtr
+
+from benchmarks.harness import RESULTS, machine
+from benchmarks.thresholds import match, orthonormal, stream
+from unrelu.algorithms.thresholds import recover_lowest_layer
+from unrelu.steps.threshold_query import QueryRefinement, queried_tan_alpha, refine_by_queries
+from unrelu.steps.threshold_refine import refine_estimate
+
+FIGURE = Path(__file__).parent.parent / "docs" / "figures" / "thresholds.svg"
+UNITS = 10
+
+
+def one(t: float, count: int, seed: int) -> dict[str, float]:
+    """Landscape and refined error of a union of ten sign units."""
+    truth = orthonormal(UNITS, UNITS, np.random.default_rng(seed))
+
+    def f(x: np.ndarray) -> np.ndarray:
+        return (x @ truth.T > t).any(axis=1).astype(float)
+
+    result = recover_lowest_layer(stream(UNITS, f, count, seed), activation="sign", rng=seed)
+    return {
+        "t": t,
+        "count": count,
+        "seed": seed,
+        "landscape": match(result.landscape_directions, truth)[0],
+        "refined": match(result.directions, truth)[0],
+    }
+
+
+def nonlinear_share(t: float) -> float:
+    """E|f - f_lin| / E f for the OR of ten independent units."""
+    p = float(ndtr(-t))
+    linear, either = UNITS * p, 1.0 - (1.0 - p) ** UNITS
+    return (linear - either) / either
+
+
+def steps(seed: int) -> dict[str, list[float]]:
+    """The error after each accepted step of Algorithm 1, and after each slab's move."""
+    rng = np.random.default_rng(seed)
+    truth = orthonormal(5, 1, rng)
+    tilt = np.linalg.svd(truth)[2][1]
+    start = np.cos(0.2) * truth[0] + np.sin(0.2) * tilt
+    asked = 0
+
+    def is_on(x: np.ndarray) -> np.ndarray:
+        nonlocal asked
+        asked += len(x)
+        return x @ truth[0] > 2.0
+
+    tan_alpha = queried_tan_alpha(is_on, 5, 2.0, count=10_000, rng=rng, start=0.3)
+    _, accepted = refine_estimate(tan_alpha, start, rng=rng, tolerance=1e-3, iterations=3000)
+    random_search, asked = asked, 0
+    state = QueryRefinement(start[None].copy(), np.array([2.05]), np.array([0.3]), np.zeros(1))
+    refine_by_queries(is_on, state, tolerance=1e-8, move_thresholds=True, rng=rng)
+    return {
+        "accepted": accepted,
+        "slab": state.history,
+        "queries": [float(random_search), float(asked)],
+    }
+
+
+def draw(data: dict[str, Any]) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "unrelu"
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 3, figsize=(13, 3.8), constrained_layout=True)
+    for axis, key, label in (
+        (axes[0], "t", "threshold t (1e6 samples)"),
+        (axes[1], "count", "samples (t = 2)"),
+    ):
+        runs = data["by_" + key]
+        xs = sorted({run[key] for run in runs})
+        for kind, colour in (("landscape", "tab:orange"), ("refined", "tab:blue")):
+            ys = [np.median([r[kind] for r in runs if r[key] == x]) for x in xs]
+            axis.plot(xs, ys, "o-", color=colour, label=kind)
+        axis.set_yscale("log")
+        axis.set_xlabel(label)
+        axis.set_ylabel("largest angle, rad")
+    grid = np.linspace(min(r["t"] for r in data["by_t"]), max(r["t"] for r in data["by_t"]), 50)
+    axes[0].plot(grid, [nonlinear_share(t) for t in grid], "k--", label="E|f - f_lin| / E f")
+    axes[0].plot(
+        grid,
+        UNITS / (1e6 * np.exp(-0.5 * grid**2) / np.sqrt(2 * np.pi)),
+        "k:",
+        label="n / (N phi(t))",
+    )
+    axes[1].set_xscale("log")
+    axes[0].legend()
+    axes[1].legend()
+    axes[2].semilogy(data["steps"]["accepted"], color="tab:orange", label="Algorithm 1, estimated")
+    axes[2].semilogy(
+        np.linspace(0, len(data["steps"]["accepted"]), len(data["steps"]["slab"])),
+        data["steps"]["slab"],
+        "o-",
+        color="tab:blue",
+        label=f"slab moves ({len(data['steps']['slab'])} in all)",
+    )
+    axes[2].set_xlabel("accepted steps of Algorithm 1")
+    axes[2].set_ylabel("angle, rad")
+    axes[2].legend()
+    FIGURE.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(FIGURE, metadata={"Date": None})
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.threshold_figures")
+    parser.add_argument("--seeds", type=int, default=3)
+    options = parser.parse_args()
+    seeds = range(3000, 3000 + options.seeds)
+    data = {
+        "machine": machine(),
+        "by_t": [one(t, 1_000_000, s) for t in (1.6, 2.0, 2.4, 2.8, 3.2) for s in seeds],
+        "by_count": [
+            one(2.0, c, s) for c in (50_000, 200_000, 1_000_000, 4_000_000) for s in seeds
+        ],
+        "steps": steps(3000),
+    }
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "threshold_figures.json").write_text(json.dumps(data, indent=1) + "\n")
+    draw(data)
+
+
+if __name__ == "__main__":
+    main()
