@@ -119,7 +119,7 @@ def test_bad_folders(tmp_path):
     with pytest.raises(InvalidInput, match="holds no"):
         as_source(tmp_path)
     np.save(tmp_path / "x_0.npy", np.zeros((2, 2)))
-    with pytest.raises(InvalidInput, match="y_0.npy"):
+    with pytest.raises(InvalidInput, match=r"y_0\.npy"):
         as_source(tmp_path)
     with pytest.raises(InvalidInput, match="beside y"):
         as_source(tmp_path / "x_0.npy")

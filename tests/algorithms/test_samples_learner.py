@@ -115,7 +115,7 @@ def test_label_noise_reaches_the_cramer_rao_bound():
 
 
 def test_units_with_large_biases():
-    w, a, b = planted(4, 5, 6)
+    w, a, _ = planted(4, 5, 6)
     truth = w, a, np.array([0.3, -0.5, 0.8, 3.0, -6.5, 7.0])
     x, y = draw(4, truth, 200_000)
     result = learn_from_samples(x, y, rng=0)
@@ -129,7 +129,7 @@ def test_units_with_large_biases():
 
 
 def test_a_kink_that_too_few_samples_reach_is_not_called_recovered():
-    w, a, b = planted(5, 6, 3)
+    w, a, _ = planted(5, 6, 3)
     truth = w, a, np.array([0.3, -0.5, 4.0])  # 1 of 30,000 samples
     x, y = draw(5, truth, 100_000)
     result = learn_from_samples(x, y, rng=0)

@@ -41,9 +41,7 @@ def test_moments_are_means_of_hermite_tensors(sample, k):
 
 def test_pairs_unpack_to_outer_products(sample):
     x, _ = sample
-    np.testing.assert_array_equal(
-        unpack_pairs(pair_products(x), 4), x[:, :, None] * x[:, None, :]
-    )
+    np.testing.assert_array_equal(unpack_pairs(pair_products(x), 4), x[:, :, None] * x[:, None, :])
 
 
 def test_slices_are_contractions(sample):
