@@ -517,12 +517,17 @@ ROWS = [
     ),
     Row(
         "theorem 8 n=50, 5 of 6, N=1e5",
-        partial(run_binary, n=50, sizes=[6] * 5, count=100_000, threshold=3.0, transform="none"),
+        partial(run_binary, n=50, sizes=[6] * 5, count=100_000, threshold=3.0, transform="auto"),
         SEEDS,
         {"success": 19},
     ),
     Row(
-        "theorem 8 n=200, 20 of 8, N=1e6",
+        "theorem 8 n=50, 5 of 6, N=1e5, plain correlations",
+        partial(run_binary, n=50, sizes=[6] * 5, count=100_000, threshold=3.0, transform="none"),
+        SEEDS,
+    ),
+    Row(
+        "theorem 8 n=200, 20 of 8, N=1e6, plain correlations",
         partial(
             run_binary, n=200, sizes=[8] * 20, count=1_000_000, threshold=3.0, transform="none"
         ),
