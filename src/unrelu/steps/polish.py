@@ -481,7 +481,8 @@ def _trimmed_fit(
         left = np.abs(residuals(fit.model, x, y))
         bar = max(options.trim * float(np.median(left)), options.exact * scale)
         kept = left <= bar
-        if np.count_nonzero(kept) < 0.9 * len(x) or np.count_nonzero(~kept) == 0:
+        # More than one row in a hundred is the business of an ordinary unit.
+        if np.count_nonzero(kept) < 0.99 * len(x) or np.count_nonzero(~kept) == 0:
             return None
         before = fit.rms
         fit = fit_kinks(fit.model, x[kept], y[kept], options)

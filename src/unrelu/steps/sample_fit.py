@@ -40,8 +40,9 @@ __all__ = ["SampleFit", "SamplePolish"]
 # Fewest rows that the polish works on, if there are so many: rare kinks need
 # rows more than parameters do.
 _LEAST_ROWS = 20_000
-# Unexplained rows kept for the search of rare units.
-_OUTLIERS = 20_000
+# Unexplained rows kept for the search of rare units, whose cost grows with the
+# square: a few hundred is usual.
+_OUTLIERS = 2_000
 
 
 @dataclasses.dataclass(frozen=True)
