@@ -11,6 +11,7 @@ import pytest
 from unrelu.algorithms.thresholds import (
     LowestLayerResult,
     ThresholdConfig,
+    draw_biased_samples,
     recover_lowest_layer,
 )
 from unrelu.errors import InvalidAnswer, InvalidInput
@@ -229,6 +230,22 @@ def test_sigmoid_units_from_biased_samples() -> None:
     low = recover_lowest_layer(shifted, np.ones(len(x)), activation="sigmoid", biased=True, rng=0)
     assert low.status is Status.ASSUMPTION_VIOLATED
     assert "too low" in low.message
+
+
+def test_sigmoid_units_by_queries_and_by_the_biased_sampler() -> None:
+    w = orthonormal(5, 3, 23)
+    oracle = connect(lambda x: (1.0 / (1.0 + np.exp(6.0 - x @ w.T))).sum(axis=1), input_dim=5)
+    asked = recover_lowest_layer(oracle, activation="sigmoid", samples=200_000, rng=0)
+    assert asked.success
+    # Weights f of relative variance about 2: third moments of an effective 1e5 points.
+    assert largest_angle(asked.directions, w) < 0.2
+    kept = draw_biased_samples(oracle, 20_000, bound=0.5, rng=0)
+    assert len(kept.x) == 20_000
+    assert oracle.queries.by_stage["biased sampler"] == kept.drawn
+    # exp tilts to a mixture of N(w_i, I): the kept points' mean is that of the units.
+    assert kept.x.mean(axis=0) == pytest.approx(w.mean(axis=0), abs=0.06)
+    with pytest.raises(InvalidInput, match="count"):
+        draw_biased_samples(oracle, 0)
 
 
 # -------------------------------------------------------------------- queries

@@ -42,7 +42,7 @@ RefineEstimate, Algorithm 1    ``steps.threshold_refine.refine_estimate``
 the slab l(z, t, eps)          ``kernels.threshold_slab.slab_step`` (moves by its gradient)
 c_0, footnote 5                ``steps.threshold_passes.find_base``
 Theorem 6                      :mod:`unrelu.algorithms.halfspaces`
-B.6, the biased sampler        ``steps.threshold_query.sample_biased``, ``biased=True``
+B.6, the biased sampler        :func:`draw_biased_samples`, ``biased=True``
 B.7, powers of X_i             nothing to add: only q_i o u changes
 =============================  ==========================================================
 
@@ -90,7 +90,12 @@ from unrelu.samples import as_source
 from unrelu.steps.threshold_fit import fit_landscape
 from unrelu.steps.threshold_model import Fit, ThresholdConfig, predicted_on
 from unrelu.steps.threshold_passes import Passes
-from unrelu.steps.threshold_query import QueryRefinement, refine_by_queries
+from unrelu.steps.threshold_query import (
+    BiasedSamples,
+    QueryRefinement,
+    refine_by_queries,
+    sample_biased,
+)
 from unrelu.steps.threshold_search import Method
 from unrelu.steps.threshold_union import fit_union, judge_union
 
@@ -98,6 +103,7 @@ __all__ = [
     "HalfspacesResult",
     "LowestLayerResult",
     "ThresholdConfig",
+    "draw_biased_samples",
     "learn_halfspaces",
     "recover_lowest_layer",
 ]
@@ -241,6 +247,47 @@ def recover_lowest_layer(
         landscape_directions=found.landscape,
         activation=activation,
     )
+
+
+def draw_biased_samples(
+    source: Any,
+    count: int,
+    *,
+    bound: float | None = None,
+    limit: int = 100_000_000,
+    rng: RandomState = None,
+) -> BiasedSamples:
+    """Draw Gaussian inputs and keep each with probability proportional to f (B.6).
+
+    For units whose f is tiny almost everywhere (sigmoids) the kept points carry the
+    moments. With queries this is not needed, since :func:`recover_lowest_layer` weights
+    its answers by f; it serves to hand such samples on, or to simulate who has them.
+
+    Parameters
+    ----------
+    source
+        An oracle, or anything :func:`unrelu.connect` makes one of; one output, never
+        negative.
+    count
+        Points to keep.
+    bound
+        An upper bound on f; by default twice the largest of ten thousand answers.
+    limit
+        Queries at most; fewer points than ``count`` come back where it is reached.
+    """
+    oracle = as_oracle(source)
+    check_scalar(oracle)
+    if count < 1:
+        raise InvalidInput(f"count must be at least 1, got {count}")
+    with oracle.stage("biased sampler"):
+        return sample_biased(
+            lambda x: oracle(x)[:, 0],
+            oracle.input_dim,
+            count,
+            rng=as_generator(rng),
+            bound=bound,
+            limit=limit,
+        )
 
 
 def _check_choices(
