@@ -222,8 +222,8 @@ ROWS = [
                 cast="float32",
                 angle=1e-3,
             ),
-            SEEDS,
-            {"success": 20, "max:angle": 1e-3},
+            SEEDS[:5],
+            {"success": 5, "max:angle": 1e-3},
         )
         for kind in ("random", "mnist")
     ),
@@ -275,7 +275,7 @@ ROWS = [
         {"success": 5, "max:angle": 1e-5},
     ),
     *(
-        Row(f"thin random 784-{'-'.join(map(str, h))}-1", partial(run_thin, hidden=h), SEEDS[:5])
+        Row(f"thin random 784-{'-'.join(map(str, h))}-1", partial(run_thin, hidden=h), SEEDS[:3])
         for h in THIN
     ),
     Row("obfuscation 10x", partial(run_obfuscation, boxed=False), SEEDS[:3],

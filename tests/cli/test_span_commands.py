@@ -98,7 +98,8 @@ def test_obfuscate_images(tmp_path):
 
 
 def test_figure_3_without_mnist(tmp_path):
-    result = run("reproduce-span", "--figure", "3", "--out", tmp_path, "--epochs", "5", "--json")
+    words = ["--epochs", "5", "--held-out", "100", "--json"]
+    result = run("reproduce-span", "--figure", "3", "--out", tmp_path, *words)
     assert "no MNIST" in result.stderr
     facts = json.loads(result.stdout)
     assert (tmp_path / "span-figure-3-digits.png").stat().st_size > 10_000

@@ -48,6 +48,9 @@ def reproduce_span(
         float,
         typer.Option("--noise", min=0.0, help="Figure 3: norm of the noise over the image's."),
     ] = 10.0,
+    held_out: Annotated[
+        int, typer.Option("--held-out", min=100, help="Figure 3: test digits to obfuscate.")
+    ] = 1000,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -77,7 +80,7 @@ def reproduce_span(
         facts: Any
         if figure == 3:
             facts = span_figures.obfuscation_experiment(
-                data, noise=noise, seed=seed, epochs=epochs
+                data, noise=noise, held_out=held_out, seed=seed, epochs=epochs
             )
             picture = span_figures.draw_obfuscation(facts, stem.with_suffix(".png"))
             summary = [{k: v for k, v in row.items() if k != "pixels"} for row in facts["rows"]]

@@ -71,6 +71,8 @@ class GrowthConfig:
     setbacks
         Rounds in a row that may add nothing (a kink, or a direction below
         the noise) before the search gives up on growing.
+    roomy
+        Such gradients are first tried over a step longer by this factor.
     longest
         Longest null-space step, in units of the inputs' typical norm. Beyond
         it, rounding in the target grows as fast as the signal.
@@ -97,7 +99,8 @@ class GrowthConfig:
     confirmations: int = 3
     setbacks: int = 6
     negligible: float = 1e-6
-    extra: float = 0.08
+    extra: float = 0.1
+    roomy: float = 4.0
     longest: float = 1.0
     consistent: float = 10.0
     passes: int = 4
@@ -289,26 +292,32 @@ def strengthen_span(
 ) -> None:
     """Add gradients that support the weakest direction, until ``target`` or ``extra``.
 
-    Of some Gaussian points the one with the steepest slope along the weakest
-    right singular vector is completed.
+    Of some Gaussian points, those with steep slopes along the weakest right
+    singular vector are tried for room; the one where slope times reach is
+    largest is completed, since a row counts by its signal over its noise.
     """
     n, m = oracle.input_dim, oracle.output_dim
     rank = search.spectrum.rank
     for _ in range(max(2, round(config.extra * rank / m))):
         if rank == 0 or search.angle <= target:
             return
-        x = scale * rng.standard_normal((config.candidates, n))
+        x = scale * rng.standard_normal((4 * config.candidates, n))
         moved = x + step * search.spectrum.basis[-1]
         answers, ahead = oracle(np.concatenate([x, moved])).reshape(2, len(x), m)
         slope = (np.abs(ahead - answers) / np.where(noise > 0, noise, np.inf)).max(axis=1)
-        for index in np.argsort(-slope)[:2]:
-            place = (x[index], answers[index])
-            gradient = _complete(oracle, place, noise, rng, step=step, scales=scales)
-            if gradient is None:
-                search.rejected += 1
-                continue
+        best, value = None, 0.0
+        for index in np.argsort(-slope)[: config.candidates]:
+            around = find_neighbourhood(
+                oracle, x[index], answers[index], noise, rng, step=config.roomy * step,
+                scales=scales,
+            )  # fmt: skip
+            if around is not None and slope[index] * around.reach > value:
+                best, value = around, slope[index] * around.reach
+        gradient = best and measure_gradient(oracle, best, noise, scales=scales)
+        if gradient is None:
+            search.rejected += 1
+        else:
             search.add(gradient, config.margin)
-            break
 
 
 def sharpen_span(
