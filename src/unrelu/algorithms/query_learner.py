@@ -52,6 +52,9 @@ Deviations
   held-out samples agree better: refitting earlier brings every kink back.
 - Bumps are looked for by Gaussian samples, which serve as validation too; a
   line through the worst sample finds the neurons behind it.
+- A bump is a sum of large terms that cancel. In floating point their rounding
+  noise remains, and betrays that something large is hidden: the search then
+  goes on until the noise is explained, or ``probes`` samples are spent.
 - Constant noise: directions are measured far out, where it is relatively small,
   biases at points whose gates are certain (:mod:`unrelu.steps.learner_far`).
 - Clusters are merged and flat neurons dropped at the end, within epsilon / 4.
@@ -69,6 +72,7 @@ import numpy as np
 from unrelu._random import RandomState, as_generator
 from unrelu.errors import BudgetExhausted, InvalidInput
 from unrelu.kernels.learner_formulas import GAUSSIAN_AT_ONE
+from unrelu.kernels.learner_neurons import Neurons
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles import as_oracle
 from unrelu.progress import Progress, as_progress
@@ -206,8 +210,8 @@ def learn_from_queries(
             network = _faithful(run, width, bias_bound, delta)
         else:
             run.learn()
-            assert run.units is not None
-            network = run.units.network()
+            assert run.neurons is not None
+            network = run.neurons.network()
         facts = _assumed(run, network, width, bias_bound)
         run.progress.update("certificate", 0, None)
         with run.stage("certificate"):
@@ -226,8 +230,8 @@ def learn_from_queries(
     except BudgetExhausted as error:
         status = Status.BUDGET_EXHAUSTED
         message = f"{error}; what was found until then is returned"
-        if network is None and run.units is not None:
-            network = run.units.network()
+        if network is None and run.neurons is not None:
+            network = run.neurons.network()
         if network is not None and not facts:
             facts = _assumed(run, network, width, bias_bound)
     return LearnerResult(
@@ -311,10 +315,11 @@ def _assumed(
 ) -> dict[str, float | str]:
     """Return the bounds in force, given or seen, in numbers and in words."""
     rows, outputs = network.weights[0], network.weights[1]
+    skip = np.zeros((len(outputs), run.d)) if network.skip is None else network.skip
     strength = np.linalg.norm(outputs, axis=0)
-    seen_norm = float((np.linalg.norm(rows, axis=1) * strength).max(initial=0.0))
     seen_bias = float((np.abs(network.biases[0]) * strength).max(initial=0.0))
-    norm = run.norm_bound if run.norm_bound is not None else seen_norm
+    learned = Neurons(rows, network.biases[0], outputs, skip, network.biases[1])
+    norm = run.radius_in_force(learned)
     bias = bias_bound if bias_bound is not None else seen_bias
     samples = int(run.gaussian.sum())
     looked = -math.log(run.config.miss) / (max(samples, 1) * GAUSSIAN_AT_ONE)

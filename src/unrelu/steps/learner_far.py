@@ -117,5 +117,6 @@ def measure_biases(
             [rows, np.broadcast_to(np.eye(m), (len(points), m, m))], axis=2
         ).reshape(-1, k + m)
         solution = np.linalg.lstsq(rows, left.reshape(-1), rcond=1e-10)[0]
-        bias, constant = solution[:k], solution[k:]
+        bias = np.asarray(solution[:k], dtype=np.float64)
+        constant = np.asarray(solution[k:], dtype=np.float64)
     return dataclasses.replace(neurons, biases=bias, constant=constant)

@@ -64,6 +64,8 @@ class LearnerConfig:
     unexplained: float = 20.0
     """Rounding noise of the answers over what the neurons found would cause: near 1 for
     networks that are known, 100 to 1e6 where large terms cancel, as those of a bump do."""
+    decimals: int = 13
+    """Answers that end at this decimal or before are printed ones: rounded on purpose."""
     probes: int = 30_000
     """Samples spent at most to find what causes unexplained rounding noise."""
     lines: int = 4
@@ -107,7 +109,6 @@ class Learning:
         self.x, self.y = np.empty((0, d)), np.empty((0, m))
         self.gaussian: BoolArray = np.empty(0, dtype=bool)
         self.noise = NoiseModel(np.zeros(m), np.zeros(m))
-        self.growth = 0.0  # of the noise along the lines, as the searches ended with it
         self.neurons: Neurons | None = None
         self.candidates: list[Neurons] = []
         self.stages: list[StageReport] = []
@@ -142,7 +143,14 @@ class Learning:
     @property
     def coarse(self) -> bool:
         """Whether the answers' noise is more than rounding in float64."""
-        return float(self.noise.absolute.max()) > self.config.far.coarse * self.spread
+        noise = float(self.noise.absolute.max())
+        return self.single or noise > self.config.far.coarse * self.spread
+
+    @property
+    def single(self) -> bool:
+        """Whether all answers are float32 numbers."""
+        with np.errstate(over="ignore"):
+            return bool((self.y.astype(np.float32) == self.y).all())
 
     def sample(self, points: FloatArray, *, gaussian: bool = True) -> None:
         """Ask points and keep them with their answers; only Gaussian ones validate."""
@@ -177,19 +185,17 @@ class Learning:
         """R of terms that the answers' rounding noise gives away; 0 where it does not.
 
         A bump is a sum of large terms that cancel: zero nearly everywhere, but
-        rounded in proportion to the terms, near the origin and far from it.
+        rounded in proportion to the terms. Printed decimals say nothing.
         """
-        if self.coarse:
+        y = self.y[self.gaussian]
+        if bool((np.round(y, self.config.decimals) == y).all()):
             return 0.0
-        eps = float(np.finfo(np.float64).eps)
-        near = eps * float(np.median(neurons.magnitudes(self.x[self.gaussian])))
-        slope = float(neurons.strengths.sum() + np.linalg.norm(neurons.linear))
-        far = eps * slope / math.sqrt(self.d)
-        absolute = float(self.noise.absolute.max())
-        limit = self.config.unexplained
-        if absolute <= limit * near or self.growth <= limit * far:
+        if self.coarse and not self.single:
             return 0.0
-        return absolute / eps
+        eps = float(np.finfo(np.float32 if self.single else np.float64).eps)
+        expected = eps * float(np.median(neurons.magnitudes(self.x[self.gaussian])))
+        seen = float(self.noise.absolute.max())
+        return seen / eps if seen > self.config.unexplained * expected else 0.0
 
     def radius_in_force(self, neurons: Neurons) -> float:
         """R: given, or the larger of what was seen and what rounding noise gives away."""
@@ -250,7 +256,6 @@ class Learning:
                 line_config=config.search.line,
             )
             details |= {"kinks": len(scan.kinks), "rounds": scan.rounds}
-            self.growth = max(self.growth, float(noise.growth.max()))
         self.progress.update("gradients", 0, None, f"{len(scan.kinks)} kinks")
         with self.stage("gradients"):
             found = survey(
