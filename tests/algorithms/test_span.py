@@ -436,3 +436,30 @@ def test_progress_and_configuration():
     assert "7 points in a row" in result.message
     assert [s.name for s in result.stages][:2] == ["noise", "gradients"]
     assert sum(s.queries for s in result.stages) == result.queries.total
+
+
+@pytest.mark.parametrize("answers", ["values", "labels"])
+def test_a_ledger_resumes_after_the_budget(answers, tmp_path):
+    net = random_network(30, 5, 3, rng=0)
+    counted = Counted(net if answers == "values" else lambda x: net(x).argmax(1))
+
+    def run(budget):
+        oracle = connect(
+            counted, input_dim=30, budget=budget, ledger=tmp_path / "book", name="target"
+        )
+        return recover_span(oracle, answers=answers, rng=4)
+
+    assert run(700).status is Status.BUDGET_EXHAUSTED
+    resumed = run(None)
+    assert resumed.success, resumed.message
+    assert counted.rows == resumed.queries.total
+    once = recover_span(
+        connect(net if answers == "values" else lambda x: net(x).argmax(1), input_dim=30),
+        answers=answers,
+        rng=4,
+    )
+    np.testing.assert_array_equal(resumed.basis, once.basis)
+    before = counted.rows
+    again = run(None)
+    assert counted.rows == before
+    np.testing.assert_array_equal(again.basis, resumed.basis)

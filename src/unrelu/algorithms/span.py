@@ -29,7 +29,7 @@ left the answers where they were, up to the tolerance in the certificate, which
 also bounds the share of inputs for which that may fail. What no Gaussian input
 shows (a unit that never fires there) is not in the span. ``angle`` estimates
 the sine of the largest angle between ``basis`` and the exact span to first
-order; it was within a factor of 3 in trials.
+order; on the benchmark it was within a factor of 3.
 
 From the paper to the code
 --------------------------

@@ -54,7 +54,7 @@ class LabelConfig:
     ----------
     margin
         A direction counts when its singular value exceeds the noise floor by
-        this factor; noise alone stayed below 2 floors in trials.
+        this factor; noise alone stays below 2 floors.
     batch
         Normals measured at a time, at least.
     surplus, spare
