@@ -323,3 +323,15 @@ def test_population_mode_says_when_the_order_is_too_low():
     skip = ReLUNetwork([truth[0], truth[1][None]], [truth[2], np.ones(1)])
     with pytest.raises(InvalidInput, match="output bias"):
         learn_from_population(skip)
+
+
+def test_contractions_stand_in_for_the_fourth_moment(monkeypatch):
+    # Beyond 64 inputs T4 is too large to keep; here the limit is lowered.
+    monkeypatch.setattr("unrelu.steps.moment_stage._DENSE_LIMIT", 3)
+    for seed in range(3):
+        truth = planted(seed, 6, 5)
+        result = learn_from_samples(*draw(seed, truth, 60_000), rng=seed)
+        assert result.success, result.message
+        assert error(truth, result.network) < EXACT
+        cosine = np.abs(truth[0] @ result.moment_weights.T).max(axis=1)
+        assert np.median(cosine) > 0.98

@@ -41,6 +41,8 @@ __all__ = ["MomentEstimate", "diagonalise", "moment_estimate", "project_moments"
 # significant eigenvectors, with a margin: the work falls with the fourth power.
 _REDUCE_ABOVE = 24
 _MARGIN = 6
+# Up to here T4 is kept on symmetric pairs: 33 MiB at 64 inputs.
+_DENSE_LIMIT = 64
 # The dense tensor of order 6 has d^6 entries: 24 MiB at d = 12.
 _ORDER_TWO_LIMIT = 12
 
@@ -110,12 +112,16 @@ def moment_estimate(
     series = series_coefficients(inner)
     basis = whitening.inverse.T @ q
     offset = whitening.mean @ basis
-    top = 4 if q.shape[1] <= 64 else 3
+    probes = None
+    if q.shape[1] > _DENSE_LIMIT and order is None:
+        # T4 itself would be too large: as many random contractions as inputs,
+        # twice over, span the same matrices w w^T.
+        probes = rng.standard_normal((2 * q.shape[1], q.shape[1])) / math.sqrt(q.shape[1])
     taken = estimate_moments(
         source, plan, basis=basis, offset=offset, series=series, low=inner,
-        held=held, order=top, progress=progress,
+        held=held, order=4 if probes is None else 3, progress=progress, probes=probes,
     )  # fmt: skip
-    rank, vectors, values, threshold = signal_rank(taken.moments, taken.noise, options.signal)
+    rank, vectors, values, threshold = signal_rank(taken.flat, taken.flat_noise, options.signal)
     # Four samples per parameter at least, or no unit.
     limit = min(vectors.shape[1] - 1, taken.count // (4 * (low.input_dim + 1)))
     limit = limit if max_width is None else min(limit, max_width)

@@ -119,7 +119,7 @@ class Fit:
 
 
 def signal_rank(
-    moments: HermiteMoments, noise: HermiteMoments, factor: float
+    flat: FloatArray, error: FloatArray, factor: float
 ) -> tuple[int, FloatArray, FloatArray, float]:
     """Count the singular values of the flattened moments above their noise.
 
@@ -127,36 +127,44 @@ def signal_rank(
     halves); its part inside the leading subspace is taken out, since there the
     singular values are those of the signal.
 
+    Parameters
+    ----------
+    flat, error
+        Flattened moments and noise, ``(D, c)``.
+    factor
+        On the noise's largest singular value.
+
     Returns
     -------
-    Rank, left singular vectors ``(D, D)``, singular values, threshold.
+    Rank, left singular vectors, singular values, threshold.
     """
-    u, s, _ = np.linalg.svd(moments.flattening(), full_matrices=False)
-    error = noise.flattening()
-    gram = error @ error.T
+    u, s, _ = np.linalg.svd(flat, full_matrices=False)
     threshold = 0.0
     for k in range(len(s)):
-        lead = u[:, :k]
-        inner = lead.T @ gram
-        rest = gram - lead @ inner - inner.T @ lead.T + lead @ (inner @ lead) @ lead.T
-        threshold = factor * float(np.sqrt(max(_largest_eigenvalue(rest), 0.0)))
+        threshold = factor * _spectral_norm(error, u[:, :k])
         if s[k] < threshold:
             return k, u, s, threshold
     return len(s), u, s, threshold
 
 
-def _largest_eigenvalue(matrix: FloatArray) -> float:
-    """Power iteration; 30 products give it to a few per cent, which is enough."""
-    vector = np.ones(len(matrix)) / np.sqrt(len(matrix))
-    vector += 1e-3 * np.cos(np.arange(len(matrix)))
+def _spectral_norm(matrix: FloatArray, without: FloatArray | None = None) -> float:
+    """Largest singular value, off the column space of ``without``.
+
+    Power iteration; 30 products give it to a few per cent, which is enough.
+    """
+    vector = 1.0 + 1e-3 * np.cos(np.arange(matrix.shape[1]))
+    vector /= np.linalg.norm(vector)
     value = 0.0
     for _ in range(30):
         image = matrix @ vector
-        value = float(np.linalg.norm(image))
+        if without is not None:
+            image -= without @ (without.T @ image)
+        back = matrix.T @ image
+        value = float(np.linalg.norm(back))
         if value == 0.0:
             return 0.0
-        vector = image / value
-    return value
+        vector = back / value
+    return float(np.sqrt(value))
 
 
 def decompose(
@@ -305,7 +313,7 @@ def residual_signal(
     tops = []
     for row in scipy.linalg.hadamard(8)[1:, : len(blocks)]:
         error = np.tensordot(row, pieces, axes=1) / len(blocks)
-        tops.append(np.sqrt(_largest_eigenvalue(error @ error.T)))
+        tops.append(_spectral_norm(error))
     threshold = float(np.mean(tops) + options.evidence * np.std(tops))
     threshold = max(threshold, 1.05 * float(np.max(tops)))
     return moments, int(np.count_nonzero(s > threshold)), u, threshold

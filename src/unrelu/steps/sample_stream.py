@@ -21,8 +21,11 @@ from unrelu.errors import InvalidInput, MissingExtra
 from unrelu.kernels.moments import (
     CompensatedSums,
     HermiteMoments,
+    contraction_slices,
+    contraction_sums,
     evaluate_series,
     hermite_moments,
+    pair_index,
     raw_sums,
     to_numpy,
 )
@@ -375,6 +378,8 @@ class MomentPass:
     noise
         Half the difference of two halves of the samples, scaled so that its
         entries are distributed like the error of ``moments``.
+    flat, flat_noise
+        Both flattened; with probes, contractions of T4 stand in for T4 itself.
     residual_variance
         Mean square of what the control variate left.
     count
@@ -383,6 +388,8 @@ class MomentPass:
 
     moments: HermiteMoments
     noise: HermiteMoments
+    flat: FloatArray
+    flat_noise: FloatArray
     residual_variance: float
     count: int
 
@@ -394,6 +401,7 @@ class _MomentKernel:
     series: tuple[FloatArray, ...]
     held: HoldOut
     order: int
+    probes: FloatArray | None
 
     def __call__(self, x: Array, y: Array, start: int) -> Any:
         xp = array_namespace(x)
@@ -405,7 +413,8 @@ class _MomentKernel:
         z = x[train] @ like(self.basis) - like(self.offset)
         residual = y[train] - evaluate_series(z, tuple(like(part) for part in self.series))
         sums = raw_sums(z, residual, self.order)
-        return (*sums, xp.sum(residual * residual)), len(train)
+        extra = () if self.probes is None else contraction_sums(z, residual, like(self.probes))
+        return (*sums, *extra, xp.sum(residual * residual)), len(train)
 
 
 def estimate_moments(
@@ -419,15 +428,17 @@ def estimate_moments(
     held: HoldOut,
     order: int,
     progress: Callable[[int], None],
+    probes: FloatArray | None = None,
 ) -> MomentPass:
     """Estimate ``E[y He_k(z)]`` for ``z = x @ basis - offset``, k <= order.
 
     The labels' fit of lower order, ``series`` with moments ``low``, is removed
     first: it is orthogonal to what is estimated, so the estimate stays unbiased
-    and its variance falls from that of y to that of the residual.
+    and its variance falls from that of y to that of the residual. With ``probes``
+    v of shape ``(q, r)`` and order 3, ``T4(v, v, ., .)`` is estimated beside.
     """
     halves = CompensatedSums(), CompensatedSums()
-    kernel = _MomentKernel(basis, offset, series, held, order)
+    kernel = _MomentKernel(basis, offset, series, held, order, probes)
     seen = 0
     for index, (sums, count) in enumerate(map_batches(source, kernel, plan)):
         halves[index % 2].add(sums, count)
@@ -435,17 +446,43 @@ def estimate_moments(
         progress(seen)
     if halves[1].count == 0:
         raise InvalidInput("the moments need at least two batches of samples")
-    parts = []
+    parts, flats = [], []
     square = 0.0
     for half in halves:
         values = half.values()
         square += float(values[-1])
-        parts.append(hermite_moments(tuple(value / half.count for value in values[:-1])))
+        means = [value / half.count for value in values[:-1]]
+        part = hermite_moments(tuple(means[: order + 1]))
+        parts.append(part)
+        flats.append(_with_slices(part, means[order + 1 :], probes))
     n0, n1 = halves[0].count, halves[1].count
     total = n0 + n1
-    mean = parts[0].scaled(n0 / total) + parts[1].scaled(n1 / total)
-    noise = (parts[0] - parts[1]).scaled(np.sqrt(n0 * n1) / total)
-    return MomentPass(low + mean, noise, square / total, total)
+    first, second = n0 / total, n1 / total
+    spread = float(np.sqrt(first * second))
+    base = low.flattening()
+    flat = first * flats[0] + second * flats[1]
+    flat[:, : base.shape[1]] += base
+    return MomentPass(
+        moments=low + parts[0].scaled(first) + parts[1].scaled(second),
+        noise=(parts[0] - parts[1]).scaled(spread),
+        flat=flat,
+        flat_noise=spread * (flats[0] - flats[1]),
+        residual_variance=square / total,
+        count=total,
+    )
+
+
+def _with_slices(
+    moments: HermiteMoments, slices: list[FloatArray], probes: FloatArray | None
+) -> FloatArray:
+    """Flatten moments, contractions of T4 appended as columns."""
+    flat = moments.flattening()
+    if probes is None:
+        return flat
+    _, fourth = contraction_slices(slices[0], slices[1], probes, moments)
+    rows, cols = pair_index(moments.input_dim)
+    weight = np.where(rows == cols, 1.0, np.sqrt(2.0))
+    return np.concatenate([flat, (weight * fourth[:, rows, cols]).T / np.sqrt(24.0)], axis=1)
 
 
 # ---------------------------------------------------------------- residuals
