@@ -392,6 +392,8 @@ def test_bad_sources() -> None:
         recover_lowest_layer(connect(lambda p: p[:, 0], input_dim=3), biased=True)
     with pytest.raises(InvalidInput, match="labels are missing"):
         recover_lowest_layer(x)
+    with pytest.raises(InvalidInput, match="connect"):
+        recover_lowest_layer(lambda p: p[:, 0])
 
 
 @pytest.mark.slow

@@ -42,13 +42,13 @@ from unrelu.result import (
     StageReport,
     Status,
 )
-from unrelu.samples import as_source
+from unrelu.samples import SampleSource, as_source
 from unrelu.steps.threshold_facets import FacetSearch
 from unrelu.steps.threshold_model import ThresholdConfig, predicted_on
 from unrelu.steps.threshold_passes import Base, Passes
 from unrelu.steps.threshold_union import fit_union, judge_union
 
-__all__ = ["HalfspacesResult", "check_scalar", "learn_halfspaces"]
+__all__ = ["HalfspacesResult", "check_scalar", "learn_halfspaces", "read_source"]
 
 Kind = Literal["intersection", "union"]
 
@@ -127,7 +127,7 @@ def learn_halfspaces(
         check_scalar(oracle)
         return _halfspaces_from_queries(oracle, kind, rng_, cfg, watch, provenance)
     off = Base(level=0.0, tolerance=0.5, share=0.0, exact=True)
-    passes = Passes(as_source(source, y), _labels_of(kind), cfg.passes, base=off)
+    passes = Passes(read_source(source, y), _labels_of(kind), cfg.passes, base=off)
     found = fit_union(
         passes,
         method="joint",
@@ -150,6 +150,17 @@ def learn_halfspaces(
         angle_errors=found.errors,
         kind=kind,
     )
+
+
+def read_source(source: Any, y: Any) -> SampleSource:
+    """Return the samples that were passed; name the way for a bare function."""
+    try:
+        return as_source(source, y)
+    except TypeError as error:
+        raise InvalidInput(
+            f"cannot read samples from {type(source).__name__} ({error}); to query a function, "
+            "connect it first: unrelu.connect(f, input_dim=n)"
+        ) from error
 
 
 def check_scalar(oracle: Oracle) -> None:

@@ -72,7 +72,12 @@ import numpy as np
 
 from unrelu._random import RandomState, as_generator
 from unrelu._types import BoolArray, FloatArray
-from unrelu.algorithms.halfspaces import HalfspacesResult, check_scalar, learn_halfspaces
+from unrelu.algorithms.halfspaces import (
+    HalfspacesResult,
+    check_scalar,
+    learn_halfspaces,
+    read_source,
+)
 from unrelu.errors import BudgetExhausted, InvalidInput
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles import as_oracle
@@ -218,7 +223,7 @@ def recover_lowest_layer(
             watch=watch,
             provenance=provenance,
         )
-    passes = Passes(as_source(source, y), lambda labels: labels, cfg.passes)
+    passes = Passes(read_source(source, y), lambda labels: labels, cfg.passes)
     refined = refine and not biased and activation != "sigmoid"
     fit = fit_union if refined else fit_landscape
     found = fit(
