@@ -65,7 +65,7 @@ from typing import Any
 import numpy as np
 
 from unrelu._random import RandomState, as_generator
-from unrelu._types import ArrayLike, FloatArray
+from unrelu._types import ArrayLike, BoolArray, FloatArray
 from unrelu.errors import BudgetExhausted
 from unrelu.kernels.units import (
     Units,
@@ -100,6 +100,10 @@ class TwoLayerConfig:
     certify: CertifyConfig = CertifyConfig()
     checks: int = 12
     """Random points checked before the certificate; more for wider networks."""
+    checks_bounded: int = 100
+    """So many more in a bounded domain, where a line meets fewer hyperplanes."""
+    negligible: float = 1e-9
+    """Deviations below this part of std(f) are not searched for."""
     check_accept: float = 12.0
     """Deviations, in predicted standard deviations, that a check lets pass."""
     repairs: int = 12
@@ -206,8 +210,14 @@ class _Extraction:
     def draw(self, n: int) -> FloatArray:
         return self.domain.draw(n, self.rng)
 
+    def ask(self, points: FloatArray) -> FloatArray:
+        """Ask the oracle, never outside the domain by a rounding error."""
+        if self.domain.bounds is not None:
+            points = np.clip(points, self.domain.low, self.domain.high)
+        return self.oracle(points)
+
     def residual(self, points: FloatArray) -> FloatArray:
-        answers = self.oracle(points)
+        answers = self.ask(points)
         return answers if self.units is None else answers - self.units(points)
 
     def residual_noise(self) -> NoiseModel:
@@ -230,11 +240,11 @@ class _Extraction:
         line = self.domain.line(self.rng, config.survey.reach)
         with self.stage("calibration"):
             near = 10.0 * self.domain.scale if self.domain.kind != "box" else math.inf
-            self.noise, seeds = calibrate(self.oracle, line, near=near)
+            self.noise, seeds = calibrate(self.ask, line, near=near)
         self.progress.update("line search", 0, None)
         with self.stage("line search") as details:
             scan, self.noise = scan_line(
-                self.oracle,
+                self.ask,
                 line,
                 self.noise,
                 seeds,
@@ -245,7 +255,7 @@ class _Extraction:
         self.progress.update("line search", 1, 1, f"{len(scan.kinks)} kinks")
         with self.stage("gradients") as details:
             found = survey(
-                self.oracle,
+                self.ask,
                 line,
                 self.noise,
                 scan,
@@ -271,22 +281,36 @@ class _Extraction:
             self.noise.at(points) ** 2
             + predicted_error(self.units, self.covariance, points)[:, None] ** 2
         )
+        spread = spread + self.config.negligible * self.spread / self.config.check_accept
         return np.abs(residual / spread).max(axis=1), residual
 
-    def check(self) -> FloatArray | None:
-        """Return a typical input at which the units are wrong, or None."""
+    def check(self) -> tuple[FloatArray, FloatArray] | None:
+        """Return a typical input at which the units are wrong, and one where they are right.
+
+        None where they are right at all inputs drawn.
+        """
         assert self.units is not None
-        count = self.config.checks + min(52, self.units.count // 8)
-        points = self.draw(count)
+        counts = [self.config.checks + min(52, self.units.count // 8)]
+        if self.domain.bounds is not None:
+            counts.append(self.config.checks_bounded)
+        points = miss = np.empty(0)
         with self.stage("check") as details:
-            miss, _ = self.failures(points)
+            for count in counts:  # the many only when the few agree
+                points = self.domain.draw_wide(count, self.rng)
+                miss, _ = self.failures(points)
+                if miss.max() > self.config.check_accept:
+                    break
         details["worst"] = float(miss.max())
-        worst = int(np.argmax(miss))
-        return points[worst] if miss[worst] > self.config.check_accept else None
+        worst, best = int(np.argmax(miss)), int(np.argmin(miss))
+        if miss[worst] <= self.config.check_accept:
+            return None
+        right = points[best] if miss[best] <= self.config.check_accept else self.units.base
+        return points[worst], right
 
     def search_residual(self, line: SurveyLine) -> int:
         """Look for units on a line that the residual still shows; returns how many."""
         config = self.config
+        assert self.noise is not None
         noise = self.residual_noise()
         with self.stage("residual search") as details:
             positions, scales = line.seeds()
@@ -304,10 +328,11 @@ class _Extraction:
             found = survey(
                 self.residual,
                 line,
-                noise,
+                self.noise,
                 scan,
                 rng=self.rng,
                 bounds=self.domain.bounds,
+                slack=float(np.sqrt(np.max(np.diagonal(self.covariance), initial=0.0))),
                 config=config.survey,
                 gradient_config=config.gradients,
             )
@@ -333,8 +358,8 @@ class _Extraction:
             if bad is None:
                 return True
             if attempt < self.config.repairs:
-                line = self.domain.line(self.rng, self.config.survey.reach, through=bad)
-                self.search_residual(line)
+                # Between a wrong and a right point lies a kink that is still unknown.
+                self.search_residual(self.domain.through(*bad, self.config.survey.reach))
         return False
 
     def cover(self) -> None:
@@ -355,7 +380,7 @@ class _Extraction:
         points = self.draw(256)
         goal = config.precision * self.spread
         refiner = Refiner(
-            self.oracle,
+            self.ask,
             self.units,
             self.covariance,
             self.noise,
@@ -381,21 +406,30 @@ class _Extraction:
     def tidy(self) -> None:
         """Join units that share a hyperplane, and drop those that are nothing but noise."""
         assert self.units is not None
-        units, m = self.units, len(self.units.outputs)
-        d = self.domain.dimension
-        std = np.sqrt(np.maximum(np.diagonal(self.covariance)[m:], 0.0)) * math.sqrt(d)
+        root = math.sqrt(self.domain.dimension)
+        std = root * self.deviations()
+        self.keep(np.linalg.norm(self.units.weights, axis=1) > self.config.noise_unit * std)
+        units, std = self.units, root * self.deviations()
         norms = np.linalg.norm(units.weights, axis=1)
-        angle = self.config.same * std / np.maximum(norms, np.finfo(np.float64).tiny)
-        angle = np.minimum(angle + 1e-12, 0.1)
+        angle = np.minimum(self.config.same * std / norms + 1e-12, 0.1)
         for group in parallel_groups(units, angle):
             units = merge_units(units, group)
-        size = np.linalg.norm(units.outputs, axis=0) * np.linalg.norm(units.weights, axis=1)
-        keep = size > np.linalg.norm(units.outputs, axis=0) * self.config.noise_unit * std
-        keep &= size > 0
-        if keep.all():
-            return
-        self.units = units.kept(keep)
-        index = np.concatenate([np.arange(m), m + np.flatnonzero(keep)])
+        self.units = units
+        size = np.linalg.norm(units.outputs, axis=0) * norms
+        self.keep(size > self.config.noise_unit * std)
+
+    def deviations(self) -> FloatArray:
+        """Standard deviation of an entry of each unit's weights, ``(k,)``."""
+        assert self.units is not None
+        m = len(self.units.outputs)
+        return np.asarray(np.sqrt(np.maximum(np.diagonal(self.covariance)[m:], 0.0)))
+
+    def keep(self, which: BoolArray) -> None:
+        """Drop all other units."""
+        assert self.units is not None
+        m = len(self.units.outputs)
+        self.units = self.units.kept(which)
+        index = np.concatenate([np.arange(m), m + np.flatnonzero(which)])
         self.covariance = self.covariance[np.ix_(index, index)]
 
     def errors(self, points: FloatArray) -> FloatArray:

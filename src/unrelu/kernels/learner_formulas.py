@@ -44,6 +44,9 @@ class FaithfulConstants:
         The 4 of k^4 there.
     range
         In Theta of tau, equation (13).
+    smallest
+        Least ``|w_i|`` that tau must reach, where it is known to be larger than
+        ``epsilon / k``, below which a neuron may be replaced by a constant.
     step
         In ``alpha = delta r / (4 k sqrt d + O(...))``, Lemma 4.10.
     samples
@@ -55,6 +58,7 @@ class FaithfulConstants:
     interval: float = 1.0
     interval_power: float = 4.0
     range: float = 1.0
+    smallest: float = 0.0
     step: float = 1.0
     samples: float = 8.0
 

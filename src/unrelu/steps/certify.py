@@ -70,6 +70,8 @@ def certify_units(
     config = CertifyConfig() if config is None else config
     typical = domain.draw(config.samples, rng)
     blocks = [typical]
+    if domain.kind == "box":
+        blocks.append(domain.draw_wide(config.samples, rng))
     for _ in range(config.lines):
         a, b = domain.draw(2, rng)
         direction = (b - a) / np.linalg.norm(b - a)

@@ -63,25 +63,34 @@ class Domain:
         x = rng.standard_normal((n, self.dimension))
         return np.abs(x) if self.kind == "nonnegative" else x
 
-    def line(
-        self, rng: np.random.Generator, reach: float, through: FloatArray | None = None
-    ) -> SurveyLine:
-        """Draw a line in a random direction, through a point or a typical input.
+    def draw_wide(self, n: int, rng: np.random.Generator) -> FloatArray:
+        """Draw typical inputs, in a box every other one with coordinates on its faces.
+
+        A hyperplane that cuts off a corner of the box is seen there first.
+        """
+        x = self.draw(n, rng)
+        if self.kind == "box":
+            side = rng.integers(3, size=x[::2].shape)
+            x[::2] = np.where(side == 0, self.low, np.where(side == 1, self.high, x[::2]))
+        return x
+
+    def line(self, rng: np.random.Generator, reach: float) -> SurveyLine:
+        """Draw a line through a typical input.
 
         ``reach`` limits an unbounded line, in units of its scale.
         """
-        d = self.dimension
-        base = self.draw(1, rng)[0] if through is None else through
-        direction = rng.standard_normal(d)
-        if self.kind == "box":
-            direction *= self.high - self.low
-        direction /= np.linalg.norm(direction)
+        base, other = self.draw(2, rng)
+        if self.kind == "box":  # through two typical inputs: most random chords are short
+            return self.through(base, other, reach)
+        # In the orthant the direction is positive: a ray from the boundary to infinity.
+        return self.through(base, base + other, reach)
+
+    def through(self, a: FloatArray, b: FloatArray, reach: float) -> SurveyLine:
+        """Return the line through two points, as far as the domain goes."""
+        direction = (b - a) / np.linalg.norm(b - a)
         if self.kind == "all":
-            scale = math.sqrt(d)
-            return SurveyLine(base, direction, -reach * scale, reach * scale, scale)
-        if self.kind == "nonnegative" and through is None:
-            direction = np.abs(direction)  # a ray from the boundary to infinity
-        return self.chord(base, direction, reach)
+            return SurveyLine(a, direction, -reach * self.scale, reach * self.scale, self.scale)
+        return self.chord(a, direction, reach)
 
     def chord(self, base: FloatArray, direction: FloatArray, reach: float) -> SurveyLine:
         """Return the part of a line inside the domain."""

@@ -106,9 +106,11 @@ class _Measurement:
         directions: FloatArray,
         rng: np.random.Generator,
         bounds: tuple[FloatArray, FloatArray] | None,
+        slack: float,
         config: GradientConfig,
     ) -> None:
         self.ask, self.points, self.values, self.std = ask, points, values, std
+        self.slack = slack
         self.directions, self.rng, self.bounds, self.config = directions, rng, bounds, config
 
     def _fit_into_bounds(self, chunk: _Chunk) -> None:
@@ -179,8 +181,9 @@ class _Measurement:
         weights, _ = check
         # The check, the combined answers, and the base value with what is left of its weight.
         spread = np.sqrt(1.0 + float(weights @ weights) + (1.0 - float(weights.sum())) ** 2)
-        worst = float(np.abs(self.residual(chunk, check)).max())
-        return worst <= self.config.accept * float(spread)
+        worst = np.abs(self.residual(chunk, check))
+        bend = self.slack * float(np.abs(chunk.steps).max()) / self.std[chunk.piece]
+        return bool((worst <= self.config.accept * (float(spread) + bend)).all())
 
     def advance(self, chunk: _Chunk, answers: FloatArray, weights: FloatArray) -> None:
         """Take in the answers of one round and decide what comes next."""
@@ -278,6 +281,7 @@ def measure_gradients(
     *,
     rng: np.random.Generator,
     bounds: tuple[FloatArray, FloatArray] | None = None,
+    slack: float = 0.0,
     config: GradientConfig | None = None,
 ) -> Gradients:
     """Measure directional derivatives at points inside affine pieces.
@@ -298,6 +302,9 @@ def measure_gradients(
         Of the answers.
     bounds
         Lower and upper corner ``(d,)`` of a box that must not be left.
+    slack
+        Bends of slope up to this size are let pass: a residual bends a little
+        wherever the function subtracted from it has an inexact kink.
 
     Notes
     -----
@@ -313,7 +320,7 @@ def measure_gradients(
     std = noise.at(points)
     first = np.broadcast_to(steps[:, None] if steps.ndim == 1 else steps, (count, n)).copy()
     values = values.copy()
-    job = _Measurement(ask, points, values, std, directions, rng, bounds, config)
+    job = _Measurement(ask, points, values, std, directions, rng, bounds, slack, config)
 
     def make(piece: int, index: IntArray, shorter: float = 1.0) -> _Chunk:
         chunk = _Chunk(piece, index, first[piece, index] / shorter)
@@ -343,4 +350,4 @@ def measure_gradients(
         used[chunk.piece, chunk.index] = chunk.steps
         ok[chunk.piece] &= chunk.state == "done"
     spread = std[:, None, :] / np.abs(used)[:, :, None]
-    return Gradients(derivatives, used, np.asarray(np.sqrt(2.0) * spread), ok)
+    return Gradients(derivatives, used, np.asarray(np.sqrt(2.0) * spread + slack), ok)

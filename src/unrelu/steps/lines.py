@@ -289,7 +289,10 @@ class _Search:
         wide = np.diff(t) > np.median(np.diff(t))
         slopes = np.diff(y, axis=0)[wide] / np.diff(t)[wide, None]
         if len(slopes):
-            self.bend = np.abs(slopes - np.median(slopes, axis=0)).mean(axis=0)
+            middle = np.median(slopes, axis=0)
+            self.bend = np.abs(slopes - middle).mean(axis=0)
+            # Where all slopes are equal, a tenth of them stands for what would be a bend.
+            self.bend = np.maximum(self.bend, 0.1 * np.abs(middle))
 
     def insert(self, left: _Piece, new: _Piece) -> None:
         new.left, new.right = left, left.right

@@ -117,7 +117,7 @@ class SurveyLine:
         if low < 0:
             inner.remove(0.15)
         outer = [u for u in (low, low / 2, high / 2, high) if abs(u) > 3.0 or u in (low, high)]
-        u = np.sort(np.array(inner + outer))
+        u = np.unique(np.array(inner + outer))
         u[0] += 1e-4 if abs(low) < 1.0 else 0.0
         return self.scale * np.sinh(u), self.scale * np.cosh(u)
 
@@ -278,6 +278,7 @@ def survey(
     *,
     rng: np.random.Generator,
     bounds: tuple[FloatArray, FloatArray] | None = None,
+    slack: float | None = None,
     config: SurveyConfig | None = None,
     gradient_config: GradientConfig | None = None,
 ) -> Survey:
@@ -291,6 +292,9 @@ def survey(
         Where the kinks are; see :func:`scan_line`.
     bounds
         A box that must not be left.
+    slack
+        Given for a residual: bends of slope of this size are the errors of what
+        was subtracted. Values are then asked again, as the scan's may be off.
     """
     config = SurveyConfig() if config is None else config
     gradient_config = GradientConfig() if gradient_config is None else gradient_config
@@ -321,6 +325,8 @@ def survey(
         else:
             step = max(1, int(m / config.surplus / 2.0))
             chosen = np.unique(np.append(np.arange(0, k + 1, step), k))
+    if slack is not None:
+        values[chosen] = ask(points[chosen])
     found = measure_gradients(
         ask,
         points[chosen],
@@ -330,6 +336,7 @@ def survey(
         noise,
         rng=rng,
         bounds=bounds,
+        slack=0.0 if slack is None else slack,
         config=gradient_config,
     )
     std = np.median(found.std, axis=1) if d > 1 else level[chosen] / steps[chosen, None]
