@@ -112,6 +112,8 @@ def test_known_threshold_and_width() -> None:
     assert (result.thresholds == 2.0).all()
     wrong = recover_lowest_layer(x, union(w, 2.0)(x), activation="sign", threshold=2.6, rng=0)
     assert not wrong.success
+    fewer = recover_lowest_layer(x, union(w, 2.0)(x), activation="sign", units=2, rng=0)
+    assert not fewer.success
 
 
 def test_different_thresholds_and_more_units_than_inputs() -> None:
@@ -279,6 +281,15 @@ def test_a_relu_network_is_a_target() -> None:
     result = recover_lowest_layer(network, activation="relu", samples=60_000, rng=0)
     assert result.success
     assert largest_angle(result.directions, w) < 5e-6
+
+
+def test_a_rare_unit_that_is_missed_is_noticed() -> None:
+    w = orthonormal(5, 4, 24)
+    t = np.array([2.0, 2.0, 2.0, 3.5])
+    oracle = connect(union(w, t), input_dim=5)
+    result = recover_lowest_layer(oracle, activation="sign", samples=60_000, rng=0)
+    # 14 of the 60,000 answers are on for the last unit alone.
+    assert result.status is Status.PARTIAL or largest_angle(result.directions, w) < 1e-4
 
 
 @pytest.mark.parametrize("budget", [0, 100, 30_000, 61_000])

@@ -385,7 +385,22 @@ def _layer_from_queries(
             with oracle.stage("certificate"):
                 fresh = rng.standard_normal((cfg.certificate_queries, n))
                 on = is_on(fresh)
-            status, message, certificate = _certify(found, fresh, on, cfg, tolerance)
+            status, message, certificate = _certify(found, fresh, on, tolerance)
+            # The landscape's own answers must agree as well: they are a hundred times more.
+            stray = int(
+                np.count_nonzero(
+                    predicted_on(x, found.directions, found.thresholds) != base.is_on(y)
+                )
+            )
+            if status is Status.RECOVERED and base.exact and stray > cfg.stray:
+                status = Status.PARTIAL
+                message = (
+                    f"{len(found.directions)} units refined, but {stray} of {samples} answers "
+                    "contradict them: a unit that is rarely on is missing. Raise samples."
+                )
+            if status is Status.RECOVERED and units not in (None, len(found.directions)):
+                status = Status.PARTIAL
+                message = f"{len(found.directions)} units found, {units} expected. " + message
     except BudgetExhausted as error:
         status = Status.BUDGET_EXHAUSTED
         message = f"{error}. What was found until then is kept, unverified."
@@ -409,7 +424,7 @@ def _layer_from_queries(
 
 
 def _certify(
-    found: Fit, x: FloatArray, on: BoolArray, cfg: ThresholdConfig, tolerance: float
+    found: Fit, x: FloatArray, on: BoolArray, tolerance: float
 ) -> tuple[Status, str, Certificate]:
     """Judge refined units by fresh answers."""
     wrong = predicted_on(x, found.directions, found.thresholds) != on

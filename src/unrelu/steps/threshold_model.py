@@ -57,6 +57,9 @@ class ThresholdConfig:
     wedge
         Refined: held-out labels may be wrong in the wedges between true and
         recovered hyperplanes; those are this many standard errors wide.
+    stray
+        Queries: answers of the landscape that may contradict the refined units. At
+        errors of 1e-6 not one of a million should.
     certificate_queries, inside_queries
         Gaussian inputs asked at the end, and at most to find an inside point.
     quiet_rays, rays_per_update, most_facets
@@ -81,6 +84,7 @@ class ThresholdConfig:
     settled: float = 0.05
     clean_jump: float = 0.75
     wedge: float = 4.0
+    stray: int = 2
     certificate_queries: int = 2000
     inside_queries: int = 1000
     quiet_rays: int = 1500

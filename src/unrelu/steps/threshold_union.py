@@ -99,6 +99,9 @@ def fit_union(
         )
     )
     status, message = _verdict(state, slabs, passes, cfg)
+    if status is Status.RECOVERED and units not in (None, len(state.directions)):
+        status = Status.PARTIAL
+        message = f"{len(state.directions)} units found, {units} expected. " + message
     return Fit(
         status,
         message,
