@@ -71,7 +71,7 @@ import numpy as np
 
 from unrelu._random import RandomState, as_generator
 from unrelu.errors import BudgetExhausted, InvalidInput
-from unrelu.kernels.learner_formulas import GAUSSIAN_AT_ONE
+from unrelu.kernels.learner_formulas import width_seen
 from unrelu.kernels.learner_neurons import Neurons
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles import as_oracle
@@ -286,8 +286,8 @@ def _faithful(
     with run.stage("samples"):
         run.sample(run.rng.standard_normal((run.config.pilot, run.d)))
     # Neurons of norm below epsilon / k may be replaced by constants (proof of Theorem 4.8).
-    bounds = FaithfulBounds(width, run.norm_bound, bias_bound, run.epsilon / width)
-    bounds = dataclasses.replace(bounds, smallest=max(bounds.smallest, 1e-3 * run.norm_bound))
+    smallest = max(run.epsilon / width, run.config.constants.smallest)
+    bounds = FaithfulBounds(width, run.norm_bound, bias_bound, smallest)
     before, start = run.oracle.queries.total, time.perf_counter()
     network, plan = learn_from_queries_as_printed(
         run.oracle,
@@ -321,8 +321,7 @@ def _assumed(
     learned = Neurons(rows, network.biases[0], outputs, skip, network.biases[1])
     norm = run.radius_in_force(learned)
     bias = bias_bound if bias_bound is not None else seen_bias
-    samples = int(run.gaussian.sum())
-    looked = -math.log(run.config.miss) / (max(samples, 1) * GAUSSIAN_AT_ONE)
+    looked = width_seen(int(run.gaussian.sum()), run.config.miss)
     words = [
         f"k = {width} given" if width is not None else f"k assumed {len(rows)}, as found",
         f"R = {norm:.3g} " + ("given" if run.norm_bound is not None else "assumed, as seen"),
@@ -357,6 +356,12 @@ def _verdict(
             f"{base}: the {certificate.samples:,} held-out inputs agree to {math.sqrt(seen):.2g}, "
             f"but a bump narrower than {narrow:.2g} could hide between them; raise "
             "certificate_samples or the budget, or give a smaller norm_bound",
+        )
+    if run.neurons is None:
+        return (
+            Status.PARTIAL,
+            f"{base}: the intervals of the line are too long or do not reach far enough; use "
+            "constants closer to the paper's, or leave faithful off",
         )
     noise = float(run.noise.absolute.max())
     if math.sqrt(seen) > run.config.foreign * spread and noise < 0.1 * math.sqrt(seen):

@@ -20,6 +20,7 @@ __all__ = [
     "samples_to_see",
     "search_range",
     "separation",
+    "width_seen",
 ]
 
 GAUSSIAN_PEAK = 1.0 / math.sqrt(2.0 * math.pi)
@@ -133,3 +134,10 @@ def samples_to_see(width: float, miss: float) -> int:
         return 0
     mass = min(0.5, width * GAUSSIAN_AT_ONE)
     return math.ceil(math.log(miss) / math.log1p(-mass))
+
+
+def width_seen(samples: int, miss: float) -> float:
+    """Return the width that :func:`samples_to_see` turns into this many samples."""
+    if samples < 1:
+        return math.inf
+    return -math.expm1(math.log(miss) / samples) / GAUSSIAN_AT_ONE

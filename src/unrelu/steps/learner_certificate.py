@@ -18,10 +18,10 @@ import scipy.special
 
 from unrelu._types import FloatArray
 from unrelu.kernels.learner_formulas import (
-    GAUSSIAN_AT_ONE,
     bump_square_loss,
     bump_width,
     samples_to_see,
+    width_seen,
 )
 from unrelu.oracles.base import Oracle
 from unrelu.result import Certificate
@@ -101,7 +101,7 @@ def certify_square_loss(
     # Half of delta for the sampling error, half for a bump that no sample hit.
     quantile = float(scipy.special.ndtri(1.0 - 0.5 * delta))
     seen = max(mean, 0.0) + quantile * spread / math.sqrt(n)
-    narrowest = -math.log(0.5 * delta) / (n * GAUSSIAN_AT_ONE)
+    narrowest = width_seen(n, 0.5 * delta)
     unseen = bump_square_loss(narrowest, norm_bound)
     bound = seen + unseen
     certificate = Certificate.from_deviations(

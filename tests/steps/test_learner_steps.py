@@ -1,0 +1,265 @@
+import math
+
+import numpy as np
+import pytest
+
+from unrelu import planted
+from unrelu.errors import InvalidInput
+from unrelu.kernels.learner_formulas import FaithfulConstants
+from unrelu.kernels.learner_neurons import Neurons
+from unrelu.oracles import as_oracle
+from unrelu.oracles.wrappers import Noisy
+from unrelu.steps.learner_boxes import (
+    FaithfulBounds,
+    get_bias,
+    get_gradient,
+    get_neurons,
+    plan_faithful,
+)
+from unrelu.steps.learner_certificate import LearnerCertificateConfig, certify_square_loss
+from unrelu.steps.learner_far import FarConfig, choose_stretch, measure_biases
+from unrelu.steps.learner_polish import (
+    band_points,
+    in_band,
+    kinks_from,
+    neurons_from,
+    polish_neurons,
+)
+from unrelu.steps.learner_search import (
+    SearchConfig,
+    gaussian_line,
+    residual_noise,
+    search_residual,
+)
+from unrelu.steps.noise import NoiseModel
+
+ROUNDING = NoiseModel(np.array([1e-15]), np.array([1e-16]))
+
+
+def neurons_of(network):
+    (w, u), (b, c) = network.weights, network.biases
+    return Neurons(w, b, u, np.zeros((len(u), w.shape[1])), c)
+
+
+# ------------------------------------------------------- the boxes of the paper
+
+
+def test_get_bias_is_the_intercept_of_the_piece():
+    network = planted.random_network(3, 4, 2, rng=0)
+    oracle = as_oracle(network)
+    base, v = np.array([0.3, -0.2, 0.5]), np.array([0.0, 0.6, 0.8])
+    low = np.array([1e4, -1e4])  # beyond every kink the pieces are affine
+    intercept = get_bias(oracle, base, v, low, low + 1.0)
+    for i, t in enumerate(low):
+        y = network(base + np.outer([t, t + 1.0], v))
+        # Values of 1e4 are subtracted: 1e4 times rounding remains, times t over the length.
+        np.testing.assert_allclose(intercept[i], y[0] - (y[1] - y[0]) * t, atol=1e-7)
+    assert oracle.queries.total == 6
+
+
+def test_get_gradient_is_exact_inside_a_piece():
+    network = planted.random_network(6, 5, 2, rng=1)
+    oracle = as_oracle(network)
+    x = np.random.default_rng(0).standard_normal((7, 6))
+    found = get_gradient(oracle, x, 1e-6, np.random.default_rng(1))
+    on = (x @ network.weights[0].T + network.biases[0]) > 0
+    truth = np.einsum("mk,nk,kd->nmd", network.weights[1], on, network.weights[0])
+    # Rounding of 1e-16 over a step of 1e-6, times the condition of random directions.
+    np.testing.assert_allclose(found, truth, atol=1e-7)
+    assert oracle.queries.total == 7 * 7
+
+
+def test_get_neurons_lists_every_neuron_up_to_sign():
+    network = planted.random_network(2, 3, 1, rng=1)
+    u = network.weights[1][0]
+    rows = np.column_stack([u[:, None] * network.weights[0], u * network.biases[0]])
+    norm = float(np.linalg.norm(rows[:, :-1], axis=1).max())
+    constants = FaithfulConstants(
+        exponent=1.0, interval=3000.0, interval_power=1.0, range=0.1, smallest=0.3 * norm
+    )
+    bounds = FaithfulBounds(3, norm, float(np.abs(rows[:, -1]).max()), 0.3 * norm)
+    weights, biases, plan = get_neurons(
+        as_oracle(network), 0.01, 0.1, bounds=bounds, constants=constants,
+        rng=np.random.default_rng(1), max_intervals=20_000,
+    )  # fmt: skip
+    listed = np.column_stack([weights, biases])
+    for row in rows:
+        apart = min(np.abs(listed - row).max(axis=1).min(), np.abs(listed + row).max(axis=1).min())
+        assert apart < 1e-6  # distinct differences are listed to 1e-6 of the largest
+    assert (np.linalg.norm(weights, axis=1) <= 3 * norm * (1 + 1e-6)).all()
+    assert plan.queries == plan.intervals * 6
+
+
+def test_the_paper_s_own_constants_are_refused_with_the_count():
+    bounds = FaithfulBounds(2, 1.0, 1.0, 0.1)
+    with pytest.raises(InvalidInput, match="intervals"):
+        plan_faithful(1e-3, 0.05, 2, bounds, FaithfulConstants())
+    with pytest.raises(InvalidInput, match="over the limit of 10"):
+        get_neurons(
+            as_oracle(planted.random_network(2, 2, 1, rng=0)), 0.5, 0.1, bounds=bounds,
+            constants=FaithfulConstants(exponent=1.0), rng=np.random.default_rng(0),
+            max_intervals=10,
+        )  # fmt: skip
+
+
+# ------------------------------------------------------------------ residual line
+
+
+@pytest.mark.parametrize("width", [0.1, 1e-3])
+def test_a_line_through_a_bump_finds_its_three_neurons(width):
+    network = planted.bump(8, width=width, rng=0)
+    w, b = network.weights[0], network.biases[0]
+    rng = np.random.default_rng(0)
+    inside = rng.standard_normal(8)
+    inside += (0.3 + 0.2 * width - inside @ w[0]) * w[0]
+    line = gaussian_line(8, rng, reach=1e7, through=inside)
+    oracle = as_oracle(network)
+    noise = NoiseModel(np.array([1e-9]), np.array([1e-9]))
+    found = search_residual(oracle, line, noise, 0, rng=rng, config=SearchConfig())
+    assert found is not None
+    assert found.units.count == 3
+    offsets = np.abs(found.units.biases) / np.linalg.norm(found.units.weights, axis=1)
+    np.testing.assert_allclose(np.sort(offsets), np.sort(np.abs(b)), atol=1e-4 * width)
+    assert oracle.queries.total < 300
+
+
+def test_nothing_to_find_costs_little():
+    network = planted.random_network(5, 4, 1, rng=0)
+    oracle = as_oracle(network)
+    rng = np.random.default_rng(0)
+    line = gaussian_line(5, rng, reach=1e7, through=np.zeros(5))
+    found = search_residual(
+        lambda x: oracle(x) - network(x), line, ROUNDING, 4, rng=rng, config=SearchConfig()
+    )
+    assert found is None
+    assert oracle.queries.total < 60
+
+
+def test_noise_of_the_residual_is_at_least_what_epsilon_forgives():
+    config = SearchConfig()
+    quiet = residual_noise(ROUNDING, np.zeros((9, 1)), 4, 0.3, config)
+    assert quiet.absolute[0] == pytest.approx(0.3 * config.floor, rel=1e-9)
+    loud = residual_noise(ROUNDING, np.full((9, 1), 2.0), 4, 0.3, config)
+    assert loud.absolute[0] == pytest.approx(2.0 * config.typical, rel=1e-9)
+    assert loud.growth[0] == pytest.approx(loud.absolute[0] / 2.0)
+
+
+# --------------------------------------------------------------------- far view
+
+
+def test_constant_noise_is_seen_from_far_and_growing_noise_is_not():
+    network = planted.random_network(6, 5, 1, rng=0)
+    config = FarConfig()
+    rng = np.random.default_rng(0)
+    noise = NoiseModel(np.array([1e-3]), np.array([1e-9]))
+    noisy = Noisy(as_oracle(network), 1e-3, seed=0)
+    stretch, far = choose_stretch(noisy, noise, 1.0, 6, rng=rng, config=config)
+    assert stretch == config.magnifications[0]
+    assert far.growth[0] * stretch < 1e-3
+
+    def single(x):
+        return network(x).astype(np.float32).astype(np.float64)
+
+    noise = NoiseModel(np.array([3e-8]), np.array([3e-8]))
+    stretch, _ = choose_stretch(single, noise, 1.0, 6, rng=rng, config=config)
+    assert stretch == 1.0
+    quiet, same = choose_stretch(noisy, ROUNDING, 1.0, 6, rng=rng, config=config)
+    assert (quiet, same) == (1.0, ROUNDING)
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_biases_come_back_from_far_points(outputs):
+    network = planted.random_network(6, 9, outputs, rng=2)
+    truth = neurons_of(network)
+    oracle = Noisy(as_oracle(network), 1e-4, seed=1)
+    blind = Neurons(
+        truth.weights, np.zeros(9), truth.outputs, truth.linear, np.zeros(outputs)
+    )
+    found = measure_biases(oracle, blind, rng=np.random.default_rng(3), config=FarConfig())
+    x = np.random.default_rng(4).standard_normal((500, 6))
+    # Noise of 1e-4 in about 90 points for 10 unknowns, gates well mixed.
+    assert np.sqrt(np.mean((found(x) - truth(x)) ** 2)) < 3e-4
+
+
+# ----------------------------------------------------------------------- polish
+
+
+def test_kinks_and_neurons_are_the_same_function():
+    truth = neurons_of(planted.random_network(5, 6, 1, rng=0))
+    x = np.random.default_rng(0).standard_normal((40, 5))
+    again = neurons_from(kinks_from(truth))
+    np.testing.assert_allclose(again(x), truth(x), atol=1e-13)
+
+
+def test_polish_averages_noise_and_ignores_outliers():
+    truth = neurons_of(planted.random_network(5, 6, 1, rng=1))
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((1500, 5))
+    y = truth(x) + 1e-3 * rng.standard_normal((1500, 1))
+    y[:40] += 5.0  # an unknown bump
+    start = Neurons(
+        truth.weights + 1e-2 * rng.standard_normal((6, 5)),
+        truth.biases + 1e-2 * rng.standard_normal(6),
+        truth.outputs, truth.linear, truth.constant,
+    )  # fmt: skip
+    found = polish_neurons(start, x, y)
+    fresh = rng.standard_normal((5000, 5))
+    # 42 parameters, 1460 samples: 1e-3 sqrt(42 / 1460) = 1.7e-4 is the best there is.
+    assert np.sqrt(np.mean((found(fresh) - truth(fresh)) ** 2)) < 3.5e-4
+    assert polish_neurons(start, x[:20], y[:20]) is start  # too few samples: untouched
+
+
+def test_band_points_lie_in_the_bands():
+    bump = neurons_of(planted.bump(6, width=0.01, rng=0))
+    rng = np.random.default_rng(0)
+    line = gaussian_line(6, rng, reach=1e4)
+    points = band_points(bump, line, 30, rng)
+    assert points.shape == (90, 6)
+    assert in_band(bump, line, points).all()
+    far = points + 5.0 * bump.weights[0]
+    assert not in_band(bump, line, far).any()
+
+
+# ------------------------------------------------------------------ certificate
+
+
+def certify(network, learned, **options):
+    defaults = {
+        "epsilon": 0.1, "delta": 0.05, "norm_bound": 1.0, "noise": 0.0, "facts": {},
+        "rng": np.random.default_rng(0), "config": LearnerCertificateConfig(),
+    }  # fmt: skip
+    return certify_square_loss(network, learned, **(defaults | options))
+
+
+def test_the_bound_covers_the_error_and_is_not_far_above():
+    truth = planted.random_network(4, 5, 1, rng=0)
+
+    def wrong(x):
+        return truth(x) + 0.05 * x[:, :1]
+
+    held = 0
+    for seed in range(40):
+        _, bound = certify(as_oracle(truth), wrong, rng=np.random.default_rng(seed))
+        held += bound >= 0.05**2
+        assert bound < 1.2 * 0.05**2
+    assert held >= 36  # 95 % are promised, 97.5 % expected
+
+
+def test_noise_is_not_charged_to_the_network():
+    truth = planted.random_network(4, 5, 1, rng=0)
+    oracle = Noisy(as_oracle(truth), 0.2, seed=3)
+    certificate, bound = certify(oracle, truth, epsilon=0.1, noise=0.2)
+    # Products of two residuals: mean 0, deviation 0.04 / sqrt(2000), two of them.
+    assert bound < 3 * 0.04 / math.sqrt(2000)
+    assert certificate.details["answers per point"] == 2
+    assert oracle.queries.total == 4000
+
+
+def test_unseen_bumps_count_with_the_bound_on_the_norms():
+    truth = planted.random_network(4, 5, 1, rng=0)
+    _, small = certify(as_oracle(truth), truth, norm_bound=1.0)
+    few = LearnerCertificateConfig(most=500, least=500)
+    certificate, large = certify(as_oracle(truth), truth, norm_bound=1e4, config=few)
+    assert small < 1e-2 < large
+    assert certificate.details["part of unseen bumps"] == pytest.approx(large)
+    assert certificate.samples == 500
