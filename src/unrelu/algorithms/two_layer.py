@@ -59,8 +59,8 @@ import dataclasses
 import math
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
+from typing import Any, Literal
 
 import numpy as np
 
@@ -74,8 +74,10 @@ from unrelu.kernels.units import (
     parallel_groups,
     resolve_signs,
 )
+from unrelu.networks import ReLUNetwork
 from unrelu.oracles import as_oracle
 from unrelu.oracles.base import Oracle
+from unrelu.oracles.wrappers import LogOdds
 from unrelu.progress import Progress, as_progress
 from unrelu.result import Certificate, Provenance, RecoveryResult, StageReport, Status
 from unrelu.steps.certify import CertifyConfig, certify_units
@@ -98,6 +100,14 @@ class TwoLayerConfig:
     survey: SurveyConfig = SurveyConfig()
     refine: RefineConfig = RefineConfig()
     certify: CertifyConfig = CertifyConfig()
+    looks: int = 3
+    """Points looked at to tell probabilities from values."""
+    deepest: float = 600.0
+    """Log-odds up to which probabilities are used: exp(-700) underflows."""
+    deepest_single: float = 6.0
+    """The same for a single probability p: the error of log(1 - p) grows as 1 / (1 - p)."""
+    log_odds_outward: float = 1.5
+    """Refinement goes out to this multiple of typical inputs for log-odds."""
     checks: int = 12
     """Random points checked before the certificate; more for wider networks."""
     checks_bounded: int = 100
@@ -165,6 +175,10 @@ class TwoLayerResult(RecoveryResult):
     answers: str = "values"
 
 
+class _Saturated(Exception):
+    """A probability underflowed where a log-odds was needed."""
+
+
 class _Extraction:
     """One run: the state that the stages share."""
 
@@ -178,6 +192,11 @@ class _Extraction:
     ) -> None:
         self.oracle, self.domain, self.rng = oracle, domain, rng
         self.progress, self.config = progress, config
+        self.reach = config.survey.reach
+        self.log_odds = False
+        self.reference = 0
+        self.inner_outputs = oracle.output_dim
+        self.deepest = config.deepest
         self.stages: list[StageReport] = []
         self.noise: NoiseModel | None = None
         self.units: Units | None = None
@@ -214,7 +233,10 @@ class _Extraction:
         """Ask the oracle, never outside the domain by a rounding error."""
         if self.domain.bounds is not None:
             points = np.clip(points, self.domain.low, self.domain.high)
-        return self.oracle(points)
+        answers = self.oracle(points)
+        if self.log_odds and np.isnan(answers).any():
+            raise _Saturated
+        return answers
 
     def residual(self, points: FloatArray) -> FloatArray:
         answers = self.ask(points)
@@ -233,11 +255,58 @@ class _Extraction:
 
     # ----------------------------------------------------------------- stages
 
+    def look(self, answers: str) -> None:
+        """Find out whether the answers are probabilities, and turn to log-odds if so.
+
+        Rows that sum to one, and single columns that stay within [0, 1] far
+        out, are probabilities; a piecewise affine function is unbounded.
+        """
+        if answers == "values":
+            return
+        with self.stage("calibration"):
+            typical = self.draw(self.config.looks)
+            if self.oracle.output_dim == 1 and self.domain.kind != "box":
+                typical[1:] *= 1e3
+            seen = self.oracle(typical)
+        inside = bool(((seen >= 0) & (seen <= 1)).all())
+        if self.oracle.output_dim > 1:
+            found = inside and bool((np.abs(seen.sum(axis=1) - 1.0) <= 1e-5).all())
+        else:
+            found = inside and self.domain.kind != "box" and float(np.ptp(seen)) > 0
+        if found or answers == "probabilities":
+            # The likeliest class is the reference: its probability underflows last.
+            reference = int(np.argmax(seen.mean(axis=0)))
+            self.oracle, self.log_odds = LogOdds(self.oracle, reference=reference), True
+            self.reference = reference
+            if self.oracle.output_dim == 1 == self.inner_outputs:
+                self.deepest = self.config.deepest_single
+
+    def shorten(self, line: SurveyLine) -> SurveyLine:
+        """Limit a line to where no probability underflows."""
+        if not self.log_odds:
+            return line
+        with self.stage("calibration"):
+            ends = line.scale if math.isfinite(line.scale) else 0.5 * (line.high - line.low)
+            grid = ends * 2.0 ** np.arange(-4.0, 9.0)
+            t = np.concatenate([-grid[::-1], [0.0], grid])
+            t = t[(t >= line.low) & (t <= line.high)]
+            seen = self.oracle(line.points(t))
+            fine = (np.abs(seen) < self.deepest).all(axis=1)  # False for NaN as well
+        middle = int(np.argmin(np.abs(t)))
+        if not fine[middle]:
+            raise _Saturated
+        first = last = middle
+        while first > 0 and fine[first - 1]:
+            first -= 1
+        while last + 1 < len(t) and fine[last + 1]:
+            last += 1
+        return dataclasses.replace(line, low=float(t[first]), high=float(t[last]))
+
     def first_line(self) -> None:
         """Algorithm 6, lines 1-6, on a random line."""
         config = self.config
         self.units = None
-        line = self.domain.line(self.rng, config.survey.reach)
+        line = self.shorten(self.domain.line(self.rng, self.reach))
         with self.stage("calibration"):
             near = 10.0 * self.domain.scale if self.domain.kind != "box" else math.inf
             self.noise, seeds = calibrate(self.ask, line, near=near)
@@ -276,7 +345,10 @@ class _Extraction:
     def failures(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Deviation at points in units of its predicted deviation, and the residuals."""
         assert self.noise is not None and self.units is not None
-        residual = self.residual(points)
+        answers = self.oracle(points)
+        residual = answers - self.units(points)
+        if self.log_odds:  # underflowed probabilities say nothing
+            residual[~(np.abs(answers) < self.deepest).all(axis=1)] = 0.0
         spread = np.sqrt(
             self.noise.at(points) ** 2
             + predicted_error(self.units, self.covariance, points)[:, None] ** 2
@@ -351,6 +423,15 @@ class _Extraction:
         joint[np.ix_(index, index)] += covariance
         self.units, self.covariance = join_units(self.units, new), joint
 
+    def attempt(self) -> bool:
+        """Do everything once; whether random checks pass in the end."""
+        self.first_line()
+        if not self.repair():
+            return False
+        self.cover()
+        self.refine()
+        return self.check() is None
+
     def repair(self) -> bool:
         """Check, and search the residual where a check fails, until one passes."""
         for attempt in range(self.config.repairs + 1):
@@ -359,13 +440,14 @@ class _Extraction:
                 return True
             if attempt < self.config.repairs:
                 # Between a wrong and a right point lies a kink that is still unknown.
-                self.search_residual(self.domain.through(*bad, self.config.survey.reach))
+                line = self.shorten(self.domain.through(*bad, self.reach))
+                self.search_residual(line)
         return False
 
     def cover(self) -> None:
         """Theorem 2: search the residual on lines that meet every hyperplane."""
-        for line in self.domain.axes(self.config.survey.reach):
-            self.search_residual(line)
+        for line in self.domain.axes(self.reach):
+            self.search_residual(self.shorten(line))
 
     def refine(self) -> None:
         """Sharpen the units where the predicted error is above the goal."""
@@ -387,7 +469,10 @@ class _Extraction:
             self.draw,
             rng=self.rng,
             bounds=self.domain.bounds,
-            config=config.refine,
+            config=dataclasses.replace(
+                config.refine,
+                outward=config.log_odds_outward if self.log_odds else config.refine.outward,
+            ),
             gradient_config=config.gradients,
         )
         factor = config.coarse_goal if self.coarse else 1.0
@@ -458,6 +543,7 @@ def extract_two_layer(
     oracle: Any,
     *,
     domain: str | tuple[ArrayLike, ArrayLike] = "all",
+    answers: Literal["auto", "values", "probabilities"] = "auto",
     rng: RandomState = None,
     progress: Progress | None = None,
     config: TwoLayerConfig | None = None,
@@ -472,6 +558,10 @@ def extract_two_layer(
     domain
         Where the target may be asked: ``"all"``, ``"nonnegative"``, or a box
         ``(low, high)`` of numbers or arrays of length d.
+    answers
+        ``"probabilities"`` (of a softmax or logistic output) are worked on as
+        log-odds; ``"auto"`` looks at a few answers. A single probability in a
+        box cannot be told from a value: say so.
     rng
         Seed or generator; the same seed gives the same result.
     progress
@@ -483,7 +573,8 @@ def extract_two_layer(
     -------
     TwoLayerResult
         RECOVERED promises that the network agreed with the target at every
-        held-out point of the certificate within its tolerance.
+        held-out point of the certificate within its tolerance. For
+        probabilities the network gives logits, of which one is always zero.
     """
     target = as_oracle(oracle)
     config = TwoLayerConfig() if config is None else config
@@ -492,25 +583,29 @@ def extract_two_layer(
     provenance = Provenance(
         algorithm="extract_two_layer",
         seed=rng if isinstance(rng, int) else None,
-        options={"domain": area.kind},
+        options={"domain": area.kind, "answers": answers},
         target=target.identity,
     )
     run = _Extraction(target, area, generator, as_progress(progress), config)
     certificate: Certificate | None = None
     signs = False
     try:
+        run.look(answers)
         passed = False
         for _ in range(config.restarts + 1):
-            run.first_line()
-            passed = run.repair()
-            if passed:
-                run.cover()
-                run.refine()
-                passed = run.check() is None
+            with suppress(_Saturated):
+                passed = run.attempt()
             if passed:
                 break
-        signs = run.finish_signs()
-        status, message, certificate = _conclude(run, passed)
+        if run.units is None:
+            status = Status.NUMERICAL_FAILURE
+            message = (
+                "the probabilities underflow to 0 or 1 at typical inputs, where log-odds cannot "
+                "be read; give a domain of smaller inputs, or ask the target for logits"
+            )
+        else:
+            signs = run.finish_signs()
+            status, message, certificate = _conclude(run, passed)
     except BudgetExhausted as error:
         status = Status.BUDGET_EXHAUSTED
         message = f"{error}; what was found until then is returned"
@@ -544,6 +639,7 @@ def _conclude(run: _Extraction, passed: bool) -> tuple[Status, str, Certificate 
             run.noise,
             run.domain,
             rng=run.rng,
+            deepest=run.deepest if run.log_odds else math.inf,
             config=run.config.certify,
         )
     if verdict:
@@ -570,11 +666,25 @@ def _result(
         message=message,
         queries=run.oracle.queries,
         provenance=provenance,
-        network=None if units is None else units.network(skip=not signs),
+        network=None if units is None else _network(run, units, signs),
         certificate=certificate,
         stages=tuple(run.stages),
         width=0 if units is None else units.count,
         signs_determined=signs,
         noise=noise,
         predicted_error=error,
+        answers="log-odds" if run.log_odds else "values",
+    )
+
+
+def _network(run: _Extraction, units: Units, signs: bool) -> ReLUNetwork:
+    """Return the units as a network; log-odds get their reference back, as a zero logit."""
+    network = units.network(skip=not signs)
+    if not run.log_odds or run.oracle.output_dim == run.inner_outputs:
+        return network
+    at = run.reference
+    return ReLUNetwork(
+        [network.weights[0], np.insert(network.weights[1], at, 0.0, axis=0)],
+        [network.biases[0], np.insert(network.biases[1], at, 0.0)],
+        None if network.skip is None else np.insert(network.skip, at, 0.0, axis=0),
     )

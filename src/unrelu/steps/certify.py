@@ -57,9 +57,13 @@ def certify_units(
     domain: Domain,
     *,
     rng: np.random.Generator,
+    deepest: float = np.inf,
     config: CertifyConfig | None = None,
 ) -> tuple[Certificate, str]:
     """Compare units and target at fresh points.
+
+    Points where an answer is NaN or exceeds ``deepest`` are left out: log-odds
+    of probabilities that underflowed, or are about to.
 
     Returns
     -------
@@ -87,20 +91,25 @@ def certify_units(
     answers = oracle(np.concatenate([points, _cluster_points(places, domain, rng, config)]))
     noisy = _excess_noise(units, places, answers[len(points) :], config)
     answers = answers[: len(points)]
+    finite = (np.abs(answers) < deepest).all(axis=1)  # False for NaN
+    if not finite[: config.samples].any():
+        finite[:] = np.isfinite(answers).all(axis=1)
+    samples = int(np.count_nonzero(finite[: config.samples]))
+    points, answers = points[finite], answers[finite]
     deviation = np.abs(answers - units(points)).max(axis=1)
-    scale = float(answers[: config.samples].std(axis=0).max())
+    scale = float(answers[:samples].std(axis=0).max())
     spread = noise.at(points).max(axis=1) + predicted_error(units, covariance, points)
     limit = np.maximum(config.accept * spread, config.floor * scale)
     over = deviation > limit
     certificate = Certificate.from_deviations(
-        deviation[: config.samples],
+        deviation[:samples],
         scale=scale,
-        tolerance=float(limit[: config.samples].max()),
+        tolerance=float(limit[:samples].max()),
         distribution=domain.distribution,
         details={
-            "line points": len(points) - config.samples,
-            "line points exceeding": int(over[config.samples :].sum()),
-            "largest line deviation": float(deviation[config.samples :].max(initial=0.0)),
+            "line points": len(points) - samples,
+            "line points exceeding": int(over[samples:].sum()),
+            "largest line deviation": float(deviation[samples:].max(initial=0.0)),
             "largest deviation over its prediction": float((deviation / spread).max()),
             "places of excess noise": noisy,
         },
@@ -143,6 +152,10 @@ def _excess_noise(
 ) -> int:
     """Count places where the answers scatter more than the recovered terms explain."""
     values = answers.reshape(len(places), 4, -1)
+    finite = np.isfinite(values).all(axis=(1, 2))
+    values, places = values[finite], places[finite]
+    if len(places) == 0:
+        return 0
     # Third differences of four equidistant points: a line drops out.
     third = values[:, 3] - 3.0 * values[:, 2] + 3.0 * values[:, 1] - values[:, 0]
     scatter = np.abs(third).max(axis=1)

@@ -53,7 +53,10 @@ class PolishOptions:
     ----------
     exact
         Root mean square residual below which a fit counts as exact: rounding in
-        float64 leaves 1e-15 to 1e-13.
+        float64 leaves 1e-15 to 1e-13. Labels in single precision need 1e-6.
+    met
+        Deviation of one sample that an exact fit counts as met: a hundred times
+        ``exact``.
     iterations
         Levenberg-Marquardt steps at most; 7 suffice from a cosine of 0.98.
     stall
@@ -80,6 +83,7 @@ class PolishOptions:
     """
 
     exact: float = 1e-11
+    met: float = 1e-9
     iterations: int = 60
     stall: float = 1e-9
     starts: int = 20
@@ -496,7 +500,7 @@ def _trimmed_fit(
         fit = fit_kinks(fit.model, x[kept], y[kept], options)
         if fit.rms <= options.exact * scale:
             left = np.abs(residuals(fit.model, x, y))
-            return fit, left <= 1e3 * options.exact * scale
+            return fit, left <= options.met * scale
         if fit.rms > 0.9 * before:
             return None
     return None

@@ -76,7 +76,8 @@ def _clearance(units: Units, covariance: FloatArray, points: FloatArray) -> Floa
 
 def _rooms(units: Units, clearance: FloatArray) -> FloatArray:
     """Distance to the nearest hyperplane, ``(n,)``; negative where its side is unsure."""
-    norms = np.maximum(np.linalg.norm(units.weights, axis=1), np.finfo(np.float64).tiny)
+    norms = np.linalg.norm(units.weights, axis=1)
+    norms = np.maximum(norms, np.finfo(np.float64).eps * norms.max())
     return np.asarray((clearance / norms).min(axis=1))
 
 

@@ -212,7 +212,7 @@ class SamplePolish:
     def _finish_exact(self, fit: Fit, x: FloatArray, y: FloatArray) -> SampleFit:
         """Look for samples that are not met, read rare units off them, orient."""
         unexplained = 0
-        bar = 1e3 * self.options.exact * self._scale
+        bar = self.options.met * self._scale
         for _ in range(4):
             if self.source is None:
                 break
@@ -246,15 +246,16 @@ class SamplePolish:
         fit = drop_needless_units(fit, x, y, self.options)
         patterns = orient(fit.model)
         assert fit.model.affine is not None
-        # The affine part and the units are known to about 1e-12 of the spread.
-        bar = 1e-8 * self._scale
+        # The affine part and the units are known to about a tenth of ``exact``.
+        bar = max(1e-8, 10.0 * self.options.exact) * self._scale
         oriented = bool(patterns.remainders[0] <= bar)
         count = int(np.count_nonzero(patterns.remainders <= bar)) if patterns.complete else 0
         model, xi = fit.model, patterns.patterns[0]
         if oriented:
             model, xi = self._refit_relu(fit, xi, x, y)
+        noise = 0.0 if fit.rms <= 1e-11 * self._scale else fit.rms
         return SampleFit(
-            model, xi, 0.0, True, oriented, count, unexplained, "", True,
+            model, xi, noise, True, oriented, count, unexplained, "", True,
             f"exact fit of {len(model.u)} units in {fit.steps} last steps",
             {"notes": "; ".join(self.notes), "rms": fit.rms, "rows": len(x)},
         )  # fmt: skip
