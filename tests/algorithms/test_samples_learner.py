@@ -335,3 +335,24 @@ def test_contractions_stand_in_for_the_fourth_moment(monkeypatch):
         assert error(truth, result.network) < EXACT
         cosine = np.abs(truth[0] @ result.moment_weights.T).max(axis=1)
         assert np.median(cosine) > 0.98
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_labels_in_single_precision(seed):
+    truth = planted(seed, 5, 4)
+    x, y = draw(seed, truth, 40_000)
+    result = learn_from_samples(x, y.astype(np.float32), rng=seed)
+    assert result.success, result.message
+    # Rounding of 3e-8 averaged over 20,000 rows, times a condition of 1e2.
+    assert error(truth, result.network) < 1e-6
+
+
+@pytest.mark.parametrize("decimals", [6, 3])
+def test_labels_with_few_decimals(decimals):
+    truth = planted(20, 4, 3)
+    x, y = draw(20, truth, 60_000)
+    result = learn_from_samples(x, np.round(y, decimals), rng=0)
+    assert result.success, result.message
+    # A step over sqrt 12, less what exact zeros do not round.
+    assert 0.5 < result.noise * np.sqrt(12) * 10.0**decimals < 1.05
+    assert error(truth, result.network) < 10.0**-decimals

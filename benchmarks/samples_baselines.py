@@ -1,0 +1,151 @@
+"""What a user would try first, on the same samples: random starts.
+
+    python -m benchmarks.samples_baselines [--rows SUBSTRING] [--seeds N]
+
+- ``moments``: :func:`unrelu.learn_from_samples`, width not given.
+- ``LM``: Levenberg-Marquardt from up to 20 random starts at the true width m and
+  at 1.5 m (stopped at the first exact fit), the same code as the polish.
+- ``Adam``: torch, float32 then float64, best of 20 starts (needs torch).
+
+A success is a parameter error of at most 1e-6 up to sign (LM at 1.5 m: after
+dropping needless units), or, for Adam, a held-out relative error of at most 1e-3.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness import Row, main
+from benchmarks.samples import draw, labels, parameter_error, planted
+from unrelu.algorithms.samples_learner import learn_from_samples
+from unrelu.kernels.piecewise import Kinks
+from unrelu.networks import ReLUNetwork
+from unrelu.steps.polish import (
+    PolishOptions,
+    drop_needless_units,
+    fit_kinks,
+    linear_fit,
+    random_kinks,
+)
+
+STARTS = 20
+
+
+def _problem(seed: int, d: int, m: int, n: int, sigma: float) -> Any:
+    rng = np.random.default_rng(seed)
+    truth = planted(rng, d, m)
+    return truth, *draw(rng, truth, n, sigma)
+
+
+def _network(model: Kinks) -> ReLUNetwork:
+    """Units in one orientation; the error is judged up to sign."""
+    return ReLUNetwork([model.u[:, :-1], 2.0 * model.sign[None, :]], [model.u[:, -1], np.zeros(1)])
+
+
+def moments(seed: int, *, d: int, m: int, n: int, sigma: float) -> dict[str, Any]:
+    truth, x, y = _problem(seed, d, m, n, sigma)
+    start = time.perf_counter()
+    result = learn_from_samples(x, y, rng=seed)
+    seconds = time.perf_counter() - start
+    error = parameter_error(truth, result.network, up_to_sign=True)
+    bound = 1e-6 if sigma == 0 else 0.1
+    good = error <= bound and result.width == m
+    return {"success": good, "error": error, "seconds": seconds}
+
+
+def lm(seed: int, *, d: int, m: int, n: int, sigma: float, factor: float) -> dict[str, Any]:
+    truth, x, y = _problem(seed, d, m, n, sigma)
+    rng = np.random.default_rng([seed, 5])
+    options = PolishOptions()
+    width = round(factor * m)
+    rows = min(n, max(20_000, 40 * (width + 1) * (d + 1)))
+    x, y = x[:rows], y[:rows]
+    start = time.perf_counter()
+    best, tries = None, 0
+    for _ in range(STARTS):
+        tries += 1
+        model = linear_fit(random_kinks(width, d, float(y.std()), rng), x, y)
+        fit = fit_kinks(model, x, y, options)
+        if best is None or fit.rms < best.rms:
+            best = fit
+        if best.rms <= max(1e-9 * y.std(), 1.02 * sigma):
+            break
+        if time.perf_counter() - start > 300:
+            break
+    assert best is not None
+    best = drop_needless_units(best, x, y, options)
+    seconds = time.perf_counter() - start
+    error = parameter_error(truth, _network(best.model), up_to_sign=True)
+    bound = 1e-6 if sigma == 0 else 0.1
+    good = error <= bound and len(best.model.u) == m
+    return {
+        "success": good, "error": error, "seconds": seconds, "starts": tries,
+        "width": len(best.model.u), "rms": best.rms / float(y.std()),
+    }  # fmt: skip
+
+
+def adam(seed: int, *, d: int, m: int, n: int, sigma: float, factor: float) -> dict[str, Any]:
+    import torch  # an optional baseline: the row fails with this import if absent
+
+    truth, x, y = _problem(seed, d, m, n, sigma)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    xt = torch.from_numpy(x).float().to(device)
+    yt = torch.from_numpy(y).float().to(device)
+    width = round(factor * m)
+    fresh = np.random.default_rng([seed, 6]).standard_normal((20_000, d))
+    clean = labels(truth, fresh)
+    start = time.perf_counter()
+    best = float("inf")
+    for trial in range(STARTS):
+        torch.manual_seed(1000 * seed + trial)
+        model = torch.nn.Sequential(
+            torch.nn.Linear(d, width), torch.nn.ReLU(), torch.nn.Linear(width, 1)
+        ).to(device)
+        optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, 3000)
+        for _ in range(3000):
+            index = torch.randint(len(xt), (4096,), device=device)
+            loss = torch.nn.functional.mse_loss(model(xt[index])[:, 0], yt[index])
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            schedule.step()
+        with torch.no_grad():
+            found = model(torch.from_numpy(fresh).float().to(device))[:, 0].cpu().numpy()
+        best = min(best, float(np.sqrt(np.mean((found - clean) ** 2)) / clean.std()))
+        if time.perf_counter() - start > 500:
+            break
+    return {"success": best <= 1e-3, "error": best, "seconds": time.perf_counter() - start}
+
+
+SETTINGS = [(10, 5, 10**5, 0.0), (20, 20, 10**5, 0.0), (50, 20, 10**6, 0.0), (20, 40, 10**6, 0.0),
+            (10, 5, 10**5, 0.1), (20, 20, 10**6, 0.1)]  # fmt: skip
+SEEDS = list(range(8000, 8010))
+
+
+def _rows() -> list[Row]:
+    rows = []
+    for d, m, n, sigma in SETTINGS:
+        case = f"d={d} m={m} N={n:.0e} noise={sigma}"
+        common = {"d": d, "m": m, "n": n, "sigma": sigma}
+        rows.append(Row(f"moments {case}", run=partial(moments, **common), seeds=SEEDS))
+        for factor in (1.0, 1.5):
+            rows.append(
+                Row(f"LM width {factor}m {case}", run=partial(lm, **common, factor=factor),
+                    seeds=SEEDS, timeout=900)
+            )  # fmt: skip
+            rows.append(
+                Row(f"Adam width {factor}m {case}", run=partial(adam, **common, factor=factor),
+                    seeds=SEEDS, timeout=900)
+            )  # fmt: skip
+    return rows
+
+
+ROWS = _rows()
+
+if __name__ == "__main__":
+    main("samples_baselines", ROWS)
