@@ -1,0 +1,583 @@
+"""Exact extraction of depth-3 ReLU networks (Daniely & Granot, Theorem 3).
+
+Reference
+---------
+A. Daniely and E. Granot, *An Exact Poly-Time Membership-Queries Algorithm for
+Extracting a Three-Layer ReLU Network*, 2021; section 3.5 and Algorithm 7.
+
+Setting
+-------
+Black-box access to ``M(x) = U relu(V relu(W x + b) + c)`` with one or more
+outputs, on all of R^d.
+
+Assumptions
+-----------
+``d1 <= d`` with W of full row rank; general position; and the top layer has
+non-zero partial derivatives. The last is needed only at some point of every
+first-layer hyperplane, not everywhere.
+
+Guarantee
+---------
+RECOVERED: the returned network agreed with the target at every held-out point
+of the certificate, within the stated tolerance. Second-layer units that never
+switch on the reachable orthant are part of the affine term of the paper's
+``<v_0, relu(W x + b)> + c_0``; the network holds it as two units per output
+that are always on, beside the ``second_width`` units found.
+
+Map to the paper
+----------------
+=============================================  ====================================
+3.5.1, candidate hyperplanes on a line         :meth:`_Extraction.search_line`
+3.5.2, Algorithm 7, layer of a hyperplane      :func:`unrelu.steps.deep_layers.find_first_layer`
+FIND_HP, Algorithm 3, for the first layer      :func:`unrelu.steps.deep_rows.measure_rows`
+3.5.3, signs by a z orthogonal to other rows   :func:`unrelu.steps.deep_rows.orient_rows`
+3.5.4, top two layers by a right inverse       :class:`unrelu.steps.deep_top.TopOracle`
+Theorem 2, depth 2 on the orthant              :func:`unrelu.steps.deep_orthant.recover_on_orthant`
+=============================================  ====================================
+
+Deviations
+----------
+- Algorithm 7 goes beyond each other hyperplane in turn; here one goes far along
+  the hyperplane to both sides, which crosses most of them at once. That needs
+  one direction inside the hyperplane, so normals are measured for first-layer
+  kinks only.
+- Flat spots are inconclusive, and another place is tried.
+- Rows are measured in a random subspace of a few more than d1 dimensions and
+  lifted: every gradient is a combination of the rows.
+- A gradient outside the span of the rows found shows that one is missing; more
+  lines are searched, orthogonal to the rows known.
+- The orthant is entered by a hair, so that errors of W stay affine.
+- All answers gathered refine both layers together at the end (Gauss-Newton).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from unrelu._random import RandomState, as_generator
+from unrelu._types import BoolArray, FloatArray
+from unrelu.errors import BudgetExhausted
+from unrelu.kernels.deep_polish import PolishConfig, polish
+from unrelu.networks import ReLUNetwork
+from unrelu.oracles import as_oracle
+from unrelu.oracles.base import Oracle
+from unrelu.progress import Progress, as_progress
+from unrelu.result import Certificate, Provenance, RecoveryResult, StageReport, Status
+from unrelu.steps.deep_certify import DeepCertifyConfig, certify_network
+from unrelu.steps.deep_layers import (
+    DEEPER,
+    FIRST,
+    LayerTestConfig,
+    find_first_layer,
+    measure_across,
+)
+from unrelu.steps.deep_orthant import OrthantConfig, recover_on_orthant
+from unrelu.steps.deep_rows import (
+    PieceGradients,
+    RowConfig,
+    Rows,
+    join_rows,
+    lift_rows,
+    measure_rows,
+    missing_rank,
+    orient_rows,
+    random_basis,
+)
+from unrelu.steps.deep_top import Recorder, TopConfig, TopOracle, assemble
+from unrelu.steps.domains import as_domain
+from unrelu.steps.gradients import GradientConfig
+from unrelu.steps.noise import NoiseModel
+from unrelu.steps.survey import SurveyConfig, SurveyLine, calibrate, scan_line
+
+__all__ = ["ThreeLayerConfig", "ThreeLayerResult", "extract_three_layer"]
+
+
+@dataclasses.dataclass(frozen=True)
+class ThreeLayerConfig:
+    """Every choice of the extraction that is a number."""
+
+    survey: SurveyConfig = dataclasses.field(default_factory=SurveyConfig)
+    layers: LayerTestConfig = dataclasses.field(default_factory=LayerTestConfig)
+    rows: RowConfig = dataclasses.field(default_factory=RowConfig)
+    gradients: GradientConfig = dataclasses.field(default_factory=GradientConfig)
+    top: TopConfig = dataclasses.field(default_factory=TopConfig)
+    orthant: OrthantConfig = dataclasses.field(default_factory=OrthantConfig)
+    polish: PolishConfig = dataclasses.field(default_factory=PolishConfig)
+    certify: DeepCertifyConfig = dataclasses.field(default_factory=DeepCertifyConfig)
+    spare: int = 3
+    """Directions of the basis beyond the number of rows found; they show a missing row."""
+    more_lines: int = 8
+    """Lines searched for missing rows."""
+    restarts: int = 3
+    """Fresh starts after a failed check."""
+    checks: int = 60
+    """Gaussian inputs at which the network is looked at before the certificate."""
+    good: float = 1e-12
+    """Largest deviation at the checks, over their spread, at which no polish is needed."""
+    fair: float = 1e-7
+    """The same above which a start has failed."""
+    far: float = 300.0
+    """Answers farther out than this many typical inputs are not used by the polish."""
+    ill: float = 1e8
+    """Condition of W above which it is not inverted."""
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class ThreeLayerResult(RecoveryResult):
+    """A recovered depth-3 network and what is known about it.
+
+    Attributes
+    ----------
+    first_width, second_width
+        Units found in the two hidden layers, the carriers of the affine term
+        not counted.
+    first_weights, first_biases
+        First-layer hyperplanes found, ``(k, d)`` and ``(k,)``, of unit length;
+        given also where the rest failed.
+    first_signed
+        Whether their orientation is known.
+    condition
+        Of W.
+    starts
+        Lines on which the whole was begun.
+    check_error
+        Largest deviation at the checks over the spread of the answers.
+    noise
+        Standard deviation of an answer's error, at typical inputs.
+    """
+
+    first_width: int = 0
+    second_width: int = 0
+    first_weights: FloatArray = dataclasses.field(default_factory=lambda: np.empty((0, 0)))
+    first_biases: FloatArray = dataclasses.field(default_factory=lambda: np.empty(0))
+    first_signed: bool = False
+    condition: float = 0.0
+    starts: int = 0
+    check_error: float = 0.0
+    noise: float = 0.0
+
+
+class _Failed(Exception):
+    """A start that cannot go on; ``final`` where another would fail the same way."""
+
+    def __init__(self, status: Status, message: str, *, final: bool = False) -> None:
+        super().__init__(message)
+        self.status, self.message, self.final = status, message, final
+
+
+class _Extraction:
+    """One run: the state that the stages share."""
+
+    def __init__(
+        self,
+        oracle: Oracle,
+        rng: np.random.Generator,
+        progress: Progress,
+        config: ThreeLayerConfig,
+    ) -> None:
+        self.oracle = Recorder(oracle)
+        self.rng, self.progress, self.config = rng, progress, config
+        self.domain = as_domain("all", oracle.input_dim)
+        self.stages: list[StageReport] = []
+        self.noise: NoiseModel | None = None
+        self.rows: Rows | None = None
+        self.weights = np.empty((0, oracle.input_dim))
+        self.biases = np.empty(0)
+        self.signed = False
+        self.condition = 0.0
+        self.network: ReLUNetwork | None = None
+        self.free: list[BoolArray] = []
+        self.second_width = 0
+        self.check_error = np.inf
+        self.starts = 0
+        self.deeper = 0
+        self.kinks = 0
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[dict[str, Any]]:
+        """Charge and time what happens inside; details may be filled in."""
+        details: dict[str, Any] = {}
+        before = self.oracle.queries.total
+        start = time.perf_counter()
+        try:
+            with self.oracle.stage(name):
+                yield details
+        finally:
+            spent = self.oracle.queries.total - before
+            seconds = time.perf_counter() - start
+            self.stages.append(StageReport(name, spent, seconds, details=details))
+
+    # ---------------------------------------------------------- the first layer
+
+    def search_line(
+        self, line: SurveyLine, basis: FloatArray | None
+    ) -> tuple[Rows, PieceGradients, FloatArray]:
+        """3.5.1 and 3.5.2: kinks of a line, their layers, and the first layer's normals.
+
+        Without a basis, one is drawn that fits the number of rows found.
+        """
+        config = self.config
+        with self.stage("calibration"):
+            noise, seeds = calibrate(self.oracle, line, near=10.0 * self.domain.scale)
+        self.progress.update("line search", 0, None)
+        with self.stage("line search") as details:
+            scan, noise = scan_line(self.oracle, line, noise, seeds, config=config.survey)
+            details |= {"kinks": len(scan.kinks), "rounds": scan.rounds}
+        self.noise = noise
+        self.kinks = max(self.kinks, len(scan.kinks))
+        with self.stage("layer test") as details:
+            if basis is None:
+                across = self.rng.standard_normal(self.domain.dimension)
+            else:
+                across = self.rng.standard_normal(len(basis)) @ basis
+            across -= (across @ line.direction) * line.direction
+            length = float(np.linalg.norm(across))
+            if self.domain.dimension > 1 and length > 0:
+                across /= length
+                side = measure_across(self.oracle, line, scan, noise, across, config=config.layers)
+                verdict = find_first_layer(
+                    self.oracle, line, scan, noise, side, across, config=config.layers
+                )
+            else:
+                verdict = np.full(len(scan.kinks), FIRST)
+            first = np.flatnonzero(verdict == FIRST)
+            deeper = int(np.count_nonzero(verdict == DEEPER))
+            details |= {"first": len(first), "deeper": deeper}
+            details["unknown"] = len(verdict) - len(first) - deeper
+        self.deeper += deeper
+        self.progress.update("layer test", 1, 1, f"{len(first)} first-layer hyperplanes")
+        if basis is None:
+            n = len(first) + config.spare
+            d = self.domain.dimension
+            # A lift also costs one gradient per row: not worth it for a few directions.
+            basis = random_basis(n if n + 3 < d else d, d, self.rng, line.direction)
+        with self.stage("first-layer rows") as details:
+            rows, measured = measure_rows(
+                self.oracle,
+                line,
+                scan,
+                noise,
+                first,
+                basis,
+                rng=self.rng,
+                config=config.rows,
+                gradient_config=config.gradients,
+            )
+            details |= {"rows": rows.count, "directions": len(basis)}
+        return rows, measured, basis
+
+    def first_layer(self) -> None:
+        """Find all rows: one line, then lines orthogonal to the rows known."""
+        config, d = self.config, self.domain.dimension
+        line = self.domain.line(self.rng, config.survey.reach)
+        rows, measured, basis = self.search_line(line, None)
+        self.rows = rows
+        for _ in range(config.more_lines):
+            if rows.count > d:
+                break
+            missing, _ = missing_rank(rows, measured, config=config.rows)
+            if missing == 0:
+                break
+            if rows.count + missing > len(basis) - 1 and len(basis) < d:
+                # Too many are missing for this basis: start over in a larger one.
+                n = min(d, rows.count + 2 * missing + config.spare)
+                basis = random_basis(n, d, self.rng, line.direction)
+                rows, measured, basis = self.search_line(line, basis)
+                continue
+            _, _, span = np.linalg.svd(rows.weights, full_matrices=True)
+            null = span[rows.count :]
+            if len(null) == 0:
+                break
+            z = self.rng.standard_normal(len(null)) @ null @ basis
+            scale = self.domain.scale
+            base = line.base + self.rng.standard_normal(len(basis)) @ basis
+            reach = config.survey.reach * scale
+            other = SurveyLine(base, z / np.linalg.norm(z), -reach, reach, scale)
+            new, more, _ = self.search_line(other, basis)
+            rows, measured = join_rows(rows, new), measured.joined(more)
+            self.rows = rows
+        self.rows = rows
+        if rows.count > d:
+            self.weights, self.biases = rows.weights, rows.biases
+            raise _Failed(
+                Status.PARTIAL,
+                f"{rows.count} first-layer hyperplanes were found with only {d} inputs: W has "
+                "no right inverse, so the layers above cannot be asked on their own; the "
+                "hyperplanes are returned up to sign"
+                + ("" if self.deeper else " (no hyperplane bends: try extract_two_layer)"),
+                final=True,
+            )
+        missing, part = missing_rank(rows, measured, config=config.rows)
+        if missing:
+            if len(basis) == d:
+                self.weights, self.biases = rows.weights @ basis, rows.biases
+            raise _Failed(
+                Status.PARTIAL,
+                f"gradients leave the span of the {rows.count} first-layer rows found by "
+                f"{part:.1g} of their size: at least {missing} more exist whose hyperplanes no "
+                "line showed (the top layer may be flat around them)",
+            )
+        assert self.noise is not None
+        with self.stage("lift") as details:
+            lifted, details["condition"] = lift_rows(
+                self.oracle,
+                rows,
+                measured,
+                self.noise,
+                rng=self.rng,
+                config=config.rows,
+                gradient_config=config.gradients,
+            )
+            details["largest error"] = float(lifted.std.max(initial=0.0))
+        self.rows = lifted
+        self.weights, self.biases = lifted.weights, lifted.biases
+
+    def orient(self) -> None:
+        """3.5.3: signs, and whether the rows behave as a first layer."""
+        assert self.rows is not None
+        assert self.noise is not None
+        if len(self.weights) == 0:
+            self.signed = True
+            return
+        self.condition = float(np.linalg.cond(self.weights))
+        if self.condition > self.config.ill:
+            raise _Failed(
+                Status.ILL_CONDITIONED,
+                f"the first layer's rows are almost dependent (condition {self.condition:.1g}); "
+                "its right inverse would magnify rounding beyond use",
+            )
+        with self.stage("signs") as details:
+            sign, flat, broken = orient_rows(
+                self.oracle,
+                self.weights,
+                self.biases,
+                self.rows.anchors,
+                self.noise,
+                rng=self.rng,
+                config=self.config.rows,
+            )
+            details |= {"flat": int(flat.sum()), "broken": int(broken.sum())}
+        if flat.any() or broken.any():
+            # A second-layer kink taken for a row is flat in every direction that
+            # leaves the true rows alone; what remains is oriented all the same.
+            keep = ~flat
+            self.weights, self.biases = self.weights[keep], self.biases[keep]
+            self.rows = dataclasses.replace(
+                self.rows,
+                weights=self.rows.weights[keep],
+                std=self.rows.std[keep],
+                anchors=self.rows.anchors[keep],
+            )
+            sign, broken = sign[keep], broken[keep]
+        if broken.any():
+            raise _Failed(
+                Status.PARTIAL,
+                f"{int(broken.sum())} of {len(broken)} first-layer rows change the answer on both "
+                "sides of their hyperplane while all other rows are held: a row is missing or "
+                "wrong, or the target is not a network with a first layer of at most d units",
+            )
+        self.weights, self.biases = self.weights * sign[:, None], self.biases * sign
+        self.signed = True
+
+    # ------------------------------------------------------------------ the top
+
+    def top(self) -> None:
+        """3.5.4: the layers above as a depth-2 network on the orthant."""
+        config = self.config
+        k = len(self.weights)
+        if k == 0:
+            raise _Failed(
+                Status.PARTIAL,
+                "no first-layer hyperplane was found: the target looks affine or constant "
+                "where it was asked; try extract_two_layer",
+                final=True,
+            )
+        limit = int(config.top.per_unit * (k + 1) * (self.kinks + 10))
+        black_box = TopOracle(
+            self.oracle, self.weights, self.biases, limit=limit, config=config.top
+        )
+        assert self.noise is not None
+        self.progress.update("top layers", 0, None)
+        with self.stage("top layers") as details:
+            try:
+                found = recover_on_orthant(
+                    black_box,
+                    k,
+                    black_box.noise(self.noise),
+                    rng=self.rng,
+                    config=config.orthant,
+                    gradient_config=config.gradients,
+                )
+            except BudgetExhausted as error:
+                if black_box.exhausted:
+                    raise _Failed(Status.PARTIAL, str(error)) from error
+                raise
+            details |= {"units": len(found.weights), "open axes": found.open_axes}
+        self.second_width = len(found.weights)
+        self.network, self.free = assemble(self.weights, self.biases, found, config.top)
+        self.progress.update("top layers", 1, 1, f"{self.second_width} second-layer units")
+
+    # ------------------------------------------------------------------ the end
+
+    def check(self) -> None:
+        """Look at Gaussian inputs; polish on all answers where it helps."""
+        assert self.network is not None
+        assert self.noise is not None
+        config = self.config
+        points = self.rng.standard_normal((config.checks, self.domain.dimension))
+        with self.stage("check") as details:
+            answers = self.oracle(points)
+            spread = max(float(answers.std(axis=0).max()), np.finfo(np.float64).tiny)
+
+            def error() -> float:
+                assert self.network is not None
+                return float(np.abs(answers - self.network(points)).max()) / spread
+
+            self.check_error = error()
+            details["before polish"] = self.check_error
+        if self.check_error <= config.good:
+            return
+        self.progress.update("polish", 0, None)
+        with self.stage("polish") as details:
+            x, y = self.oracle.stored()
+            near = np.linalg.norm(x, axis=1) <= config.far * self.domain.scale
+            done = polish(
+                self.network,
+                x[near],
+                y[near],
+                self.noise.at(x[near]),
+                free=self.free,
+                config=config.polish,
+            )
+            old, kept = self.network, self.check_error
+            self.network = done.network
+            self.check_error = error()
+            details |= {"before": done.before, "after": done.after, "steps": done.steps}
+            if self.check_error > kept:
+                self.network, self.check_error = old, kept
+        if self.check_error > config.fair:
+            raise _Failed(
+                Status.PARTIAL,
+                f"the network found deviates by {self.check_error:.2g} of the answers' spread at "
+                "typical inputs: a unit is missing, or the target has more hidden layers than "
+                "two",
+            )
+
+    def start(self) -> None:
+        """One start: all stages up to the check."""
+        self.starts += 1
+        self.network, self.signed, self.deeper = None, False, 0
+        self.first_layer()
+        self.orient()
+        self.top()
+        self.check()
+
+
+def extract_three_layer(
+    oracle: Any,
+    *,
+    rng: RandomState = None,
+    progress: Progress | None = None,
+    config: ThreeLayerConfig | None = None,
+) -> ThreeLayerResult:
+    """Recover a network with two hidden layers from queries.
+
+    Parameters
+    ----------
+    oracle
+        An :class:`~unrelu.oracles.Oracle`, or anything that
+        :func:`~unrelu.oracles.as_oracle` takes.
+    rng
+        Seed or generator; the same seed gives the same result.
+    progress
+        Receives updates while it runs.
+    config
+        Tolerances and sizes.
+
+    Returns
+    -------
+    ThreeLayerResult
+        RECOVERED promises that the network agreed with the target at every
+        held-out point of the certificate within its tolerance. PARTIAL gives
+        the first-layer hyperplanes that were found, and says what stopped it.
+    """
+    target = as_oracle(oracle)
+    config = ThreeLayerConfig() if config is None else config
+    run = _Extraction(target, as_generator(rng), as_progress(progress), config)
+    provenance = Provenance(
+        algorithm="extract_three_layer",
+        seed=rng if isinstance(rng, int) else None,
+        target=target.identity,
+    )
+    certificate: Certificate | None = None
+    status, message = Status.NUMERICAL_FAILURE, ""
+    try:
+        for _ in range(config.restarts + 1):
+            try:
+                run.start()
+                status, message, certificate = _certify(run)
+            except _Failed as failure:
+                status, message = failure.status, failure.message
+                if failure.final:
+                    break
+                continue
+            if status is Status.RECOVERED:
+                break
+    except BudgetExhausted as error:
+        status = Status.BUDGET_EXHAUSTED
+        message = f"{error}; what was found until then is returned"
+    return _result(run, status, message, provenance, certificate)
+
+
+def _certify(run: _Extraction) -> tuple[Status, str, Certificate]:
+    assert run.network is not None
+    assert run.noise is not None
+    run.oracle.recording = False
+    with run.stage("certificate"):
+        certificate, verdict = certify_network(
+            run.oracle.inner, run.network, run.noise, rng=run.rng, config=run.config.certify
+        )
+    if verdict:
+        return Status.PARTIAL, verdict, certificate
+    text = f"hidden widths {len(run.weights)} and {run.second_width}; {certificate}"
+    return Status.RECOVERED, text, certificate
+
+
+def _result(
+    run: _Extraction,
+    status: Status,
+    message: str,
+    provenance: Provenance,
+    certificate: Certificate | None,
+) -> ThreeLayerResult:
+    network = run.network
+    weights, biases = run.weights, run.biases
+    if network is not None:  # the polished ones
+        weights, biases = network.weights[0], network.biases[0]
+    noise = 0.0
+    if run.noise is not None:
+        noise = float(run.noise.std(np.array([run.domain.scale])).max())
+    return ThreeLayerResult(
+        status=status,
+        message=message,
+        queries=run.oracle.queries,
+        provenance=provenance,
+        network=network,
+        certificate=certificate,
+        stages=tuple(run.stages),
+        first_width=len(weights),
+        second_width=run.second_width if network is not None else 0,
+        first_weights=weights,
+        first_biases=biases,
+        first_signed=run.signed,
+        condition=run.condition,
+        starts=run.starts,
+        check_error=float(run.check_error) if np.isfinite(run.check_error) else 0.0,
+        noise=noise,
+    )

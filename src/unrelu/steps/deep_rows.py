@@ -1,0 +1,368 @@
+"""Rows of the first layer: from kinks to hyperplanes, completeness, lift, signs.
+
+All gradients lie in the span of the first layer's rows, so d1 + 1 directions
+say everything about how rows and gradients depend on each other. Rows are
+measured in a basis of a few directions more than there are rows; gradients at
+few points, in the remaining directions, then lift them to all of the input
+space. In that basis a gradient outside the span of the rows found tells that a
+row is missing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+
+from unrelu._types import BoolArray, FloatArray, IntArray
+from unrelu.kernels.gates import combine, select_pieces
+from unrelu.steps.deep_layers import piece_centers
+from unrelu.steps.gradients import GradientConfig, measure_gradients, orthogonal_directions
+from unrelu.steps.lines import LineScan
+from unrelu.steps.noise import NoiseModel
+from unrelu.steps.survey import SurveyLine
+
+__all__ = [
+    "PieceGradients",
+    "RowConfig",
+    "Rows",
+    "join_rows",
+    "lift_rows",
+    "measure_rows",
+    "missing_rank",
+    "orient_rows",
+    "random_basis",
+]
+
+AskPoints = Callable[[FloatArray], FloatArray]
+
+
+@dataclasses.dataclass(frozen=True)
+class RowConfig:
+    """Choices of the row step."""
+
+    crossings: float = 0.4
+    crossings_many: float = 1.0
+    """Expected hyperplanes crossed by one chunk of steps, with one and with several chunks."""
+    missing: float = 1e-6
+    """Part of a gradient outside the known rows' span above which a row is missing. Rounding
+    reaches 1e-9 in narrow pieces; a missing unit's part is of the order of its weight."""
+    certain: float = 40.0
+    """The same part must also exceed so many standard deviations."""
+    surplus: float = 1.1
+    """Equations per row in the lift."""
+    sign_points: int = 8
+    """Places at which the two sides of a hyperplane are compared, before it counts as flat."""
+    quiet: float = 1e-3
+    """The off side of a unit may change the answer by this part of what the on side does."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PieceGradients:
+    """Gradients at points, in the coordinates of a basis.
+
+    Attributes
+    ----------
+    points
+        ``(p, d)``.
+    values
+        Answers there, ``(p, m)``.
+    gradients, std
+        ``(p, m, n)`` and ``(p, m)``.
+    steps
+        Typical step, ``(p,)``.
+    """
+
+    points: FloatArray
+    values: FloatArray
+    gradients: FloatArray
+    std: FloatArray
+    steps: FloatArray
+
+    def joined(self, other: PieceGradients) -> PieceGradients:
+        """Return both, one after the other."""
+        pairs = [(getattr(self, f.name), getattr(other, f.name)) for f in dataclasses.fields(self)]
+        return PieceGradients(*(np.concatenate(p) for p in pairs))
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """Hyperplanes known in the coordinates of a basis.
+
+    Attributes
+    ----------
+    basis
+        Orthonormal directions, ``(n, d)``.
+    weights
+        Unit normals in these coordinates, ``(k, n)``; the coordinates in
+        directions outside the basis are not known.
+    std
+        Their standard deviations, ``(k,)``.
+    anchors
+        A point on each hyperplane, ``(k, d)``; all lie in one translate of the
+        basis' span.
+    """
+
+    basis: FloatArray
+    weights: FloatArray
+    std: FloatArray
+    anchors: FloatArray
+
+    @property
+    def count(self) -> int:
+        """Number of rows, k."""
+        return len(self.weights)
+
+    @property
+    def biases(self) -> FloatArray:
+        """Offsets of the hyperplanes, where the basis spans everything, ``(k,)``."""
+        return np.asarray(-np.einsum("kn,kn->k", self.weights, self.anchors @ self.basis.T))
+
+
+def random_basis(
+    n: int, d: int, rng: np.random.Generator, first: FloatArray | None = None
+) -> FloatArray:
+    """Return n orthonormal directions; the first is given, if any."""
+    if n >= d:
+        return np.eye(d)
+    draw = rng.standard_normal((n, d))
+    if first is not None:
+        draw[0] = first
+    q, r = np.linalg.qr(draw.T)
+    return np.asarray((q * np.sign(np.diagonal(r))).T)
+
+
+def join_rows(first: Rows, second: Rows) -> Rows:
+    """Return the rows of two searches in the same basis."""
+    return Rows(
+        first.basis,
+        np.concatenate([first.weights, second.weights]),
+        np.concatenate([first.std, second.std]),
+        np.concatenate([first.anchors, second.anchors]),
+    )
+
+
+def measure_rows(
+    ask: AskPoints,
+    line: SurveyLine,
+    scan: LineScan,
+    noise: NoiseModel,
+    kinks: IntArray,
+    basis: FloatArray,
+    *,
+    rng: np.random.Generator,
+    config: RowConfig | None = None,
+    gradient_config: GradientConfig | None = None,
+) -> tuple[Rows, PieceGradients]:
+    """Measure gradients on both sides of chosen kinks; their differences are the normals.
+
+    Parameters
+    ----------
+    kinks
+        Indices into ``scan.kinks``.
+    basis
+        Orthonormal, ``(n, d)``; its span holds the line's direction.
+    """
+    config = RowConfig() if config is None else config
+    gradient_config = GradientConfig() if gradient_config is None else gradient_config
+    pieces = np.unique(np.concatenate([kinks, kinks + 1]))
+    centers, room = piece_centers(scan, line)
+    t = centers[pieces]
+    points = line.points(t)
+    values = np.array([scan.pieces[p].predict(float(s)) for p, s in zip(pieces, t, strict=True)])
+    own = basis @ line.direction
+    own = own / np.linalg.norm(own)
+    local = orthogonal_directions(own)  # (n - 1, n): across the line, inside the span
+    if len(scan.kinks):
+        crowd = (1.0 / np.abs(t[:, None] - scan.kinks)).sum(axis=1)
+    else:
+        crowd = 1.0 / room[pieces]
+    width = max(1, min(len(local), gradient_config.chunk))
+    many = len(local) > gradient_config.chunk
+    steps = (config.crossings_many if many else config.crossings) * np.pi / (width * crowd)
+    found = measure_gradients(
+        ask,
+        points,
+        values,
+        steps,
+        local @ basis,
+        noise,
+        rng=rng,
+        config=gradient_config,
+    )
+    slopes = np.array([scan.pieces[p].slope for p in pieces])
+    across = found.derivatives.transpose(0, 2, 1)  # (p, m, n - 1)
+    gradients = across @ local + slopes[:, :, None] * own
+    level = noise.at(points)
+    std = np.median(found.std, axis=1) if len(local) else level / steps[:, None]
+    used = np.median(np.abs(found.steps), axis=1) if len(local) else steps
+    measured = PieceGradients(points, values, gradients, std, used)
+    place = {int(p): i for i, p in enumerate(pieces)}
+    left = np.array([place[int(k)] for k in kinks], dtype=np.intp)
+    right = np.array([place[int(k) + 1] for k in kinks], dtype=np.intp)
+    jump = gradients[right] - gradients[left]  # (k, m, n), each of rank one
+    slope_jump = scan.jumps[kinks]
+    size = np.linalg.norm(slope_jump, axis=1)
+    output = slope_jump / size[:, None]
+    weights = np.einsum("kmn,km->kn", jump, output)
+    # The slope along the line is the best known coordinate: it is put in as it is.
+    weights += np.multiply.outer(size, own) - np.multiply.outer(weights @ own, own)
+    error = np.sqrt((std[left] ** 2 + std[right] ** 2).max(axis=1))
+    length = np.linalg.norm(weights, axis=1)
+    keep = found.ok[left] & found.ok[right]
+    rows = Rows(
+        basis,
+        (weights / length[:, None])[keep],
+        (error / length)[keep],
+        line.points(scan.kinks[kinks])[keep],
+    )
+    good = found.ok
+    return rows, PieceGradients(
+        *(getattr(measured, f.name)[good] for f in dataclasses.fields(measured))
+    )
+
+
+def missing_rank(
+    rows: Rows, measured: PieceGradients, *, config: RowConfig | None = None
+) -> tuple[int, float]:
+    """Return how many directions of the gradients the rows do not span, and the largest part."""
+    config = RowConfig() if config is None else config
+    n = rows.weights.shape[1]
+    vectors = measured.gradients.reshape(-1, n)
+    size = np.linalg.norm(vectors, axis=1)
+    if len(size) == 0 or not size.max() > 0:
+        return 0, 0.0
+    if rows.count:
+        _, values, span = np.linalg.svd(rows.weights, full_matrices=False)
+        span = span[values > 1e-12 * values[0]]
+        rest = vectors - (vectors @ span.T) @ span
+        # An error of the rows tilts their span: by its size over the least singular value.
+        tilt = float(rows.std.max()) / max(float(values[-1]), 1e-12)
+    else:
+        rest, tilt = vectors, 0.0
+    noise = measured.std.reshape(-1) * np.sqrt(n)
+    part = np.linalg.norm(rest, axis=1) / size.max()
+    limit = np.maximum(config.missing, config.certain * (noise / size.max() + tilt))
+    if not (part > limit).any():
+        return 0, float(part.max())
+    values = np.linalg.svd(rest[part > limit] / size.max(), compute_uv=False)
+    rank = int(np.count_nonzero(values > float(limit[part > limit].max())))
+    return max(rank, 1), float(part.max())
+
+
+def lift_rows(
+    ask: AskPoints,
+    rows: Rows,
+    measured: PieceGradients,
+    noise: NoiseModel,
+    *,
+    rng: np.random.Generator,
+    config: RowConfig | None = None,
+    gradient_config: GradientConfig | None = None,
+) -> tuple[Rows, float]:
+    """Extend rows from a basis to all directions.
+
+    A gradient is a combination of the rows, with coefficients known from the
+    basis; the same combination holds in every other direction.
+
+    Returns
+    -------
+    rows, condition
+        Rows in the standard basis, and the condition of the coefficients used.
+    """
+    config = RowConfig() if config is None else config
+    n, d = rows.basis.shape
+    if n == d:
+        turned = rows.weights @ rows.basis
+        return Rows(np.eye(d), turned, rows.std, rows.anchors), 1.0
+    inverse = np.linalg.pinv(rows.weights)
+    coefficients = measured.gradients @ inverse  # (p, m, k)
+    chosen = select_pieces(coefficients, measured.std, config.surplus)
+    full, _ = np.linalg.qr(rows.basis.T, mode="complete")
+    others = full[:, n:].T
+    found = measure_gradients(
+        ask,
+        measured.points[chosen],
+        measured.values[chosen],
+        measured.steps[chosen],
+        others,
+        noise,
+        rng=rng,
+        config=gradient_config,
+    )
+    good = found.ok
+    std = np.median(found.std, axis=1)[good]
+    used = coefficients[chosen][good]
+    theta, covariance = combine(used, found.derivatives.transpose(0, 2, 1)[good], std)
+    condition = float(np.linalg.cond(used.reshape(-1, used.shape[2])))
+    lifted = rows.weights @ rows.basis + theta @ others
+    length = np.linalg.norm(lifted, axis=1)
+    spread = np.sqrt(rows.std**2 + np.diagonal(covariance)) / length
+    return Rows(np.eye(d), lifted / length[:, None], spread, rows.anchors), condition
+
+
+def orient_rows(
+    ask: AskPoints,
+    weights: FloatArray,
+    biases: FloatArray,
+    anchors: FloatArray,
+    noise: NoiseModel,
+    *,
+    rng: np.random.Generator,
+    config: RowConfig | None = None,
+) -> tuple[FloatArray, BoolArray, BoolArray]:
+    """Find the signs of rows: on the off side of a unit nothing changes.
+
+    Moving by ``z`` with ``W z = e_i`` changes unit i only. From a point on its
+    hyperplane, the answer changes towards the on side, and is exactly constant
+    towards the off side.
+
+    Parameters
+    ----------
+    weights, biases
+        ``(k, d)``, linearly independent, of unit length, and ``(k,)``.
+    anchors
+        A point on each hyperplane, ``(k, d)``; tried first.
+
+    Returns
+    -------
+    sign, flat, broken
+        +1 or -1 per row; rows where no side ever changed the answer; rows
+        where both sides did, which no first-layer unit does.
+    """
+    config = RowConfig() if config is None else config
+    k, d = weights.shape
+    inverse = np.linalg.pinv(weights)  # columns z_i
+    sign = np.zeros(k)
+    both = np.zeros(k, dtype=np.intp)
+    scale = 0.0
+    for attempt in range(config.sign_points):
+        todo = np.flatnonzero(sign == 0)
+        if len(todo) == 0:
+            break
+        if attempt == 0:
+            points = anchors[todo]
+        else:
+            points = rng.standard_normal((len(todo), d)) * (1.0 + 0.5 * attempt)
+        moves = inverse[:, todo].T
+        height = np.einsum("kd,kd->k", weights[todo], points) + biases[todo]
+        points = points - height[:, None] * moves
+        size = 1.0 + 0.1 * np.linalg.norm(points, axis=1) / np.sqrt(d)
+        step = size[:, None] * moves
+        n = len(todo)
+        answers = ask(np.concatenate([points, points + step, points - step]))
+        middle = answers[:n]
+        up = np.abs(answers[n : 2 * n] - middle).max(axis=1)
+        down = np.abs(answers[2 * n :] - middle).max(axis=1)
+        level = 30.0 * noise.at(np.concatenate([points + step, points - step])).max(axis=1)
+        level = np.maximum(level[:n], level[n:])
+        scale = max(scale, float(np.maximum(up, down).max()))
+        floor = np.maximum(level, 1e-9 * scale)
+        large, small = np.maximum(up, down), np.minimum(up, down)
+        clear = (large > floor / config.quiet) & (small <= config.quiet * large)
+        sign[todo[clear]] = np.where(up > down, 1.0, -1.0)[clear]
+        both[todo[(small > config.quiet * large) & (small > floor)]] += 1
+    open_ = sign == 0
+    broken = open_ & (both > 0)
+    return np.where(open_, 1.0, sign), open_ & ~broken, broken
