@@ -207,7 +207,7 @@ def _row(
     quick: int = 1,
 ) -> Row:
     target = {"success": least, "max:error": error, "ratio": ratio}
-    return Row(name, partial(run, limit=error), range(5000, 5000 + count), target, timeout, quick)
+    return Row(name, partial(run, limit=error), range(6000, 6000 + count), target, timeout, quick)
 
 
 def _net(shape: tuple[int, ...]) -> Callable[..., dict[str, Any]]:

@@ -33,9 +33,9 @@ class TopConfig:
     tilt: float = 1e-6
     """Slope of the cone's edges away from the axes. A unit whose kink lies only in the sliver
     between is missed, with a probability of about tilt times d1 d2."""
-    per_unit: float = 60.0
+    per_unit: float = 8.0
     """Queries allowed, times (d1 + 1) (kinks that one line shows + 10). A wrong first layer
-    makes the top look endless; an honest one takes about a twentieth of this."""
+    makes the top look endless; an honest one takes about a fifth of this."""
 
 
 class Recorder(Oracle):

@@ -64,14 +64,19 @@ class Domain:
         return np.abs(x) if self.kind == "nonnegative" else x
 
     def draw_wide(self, n: int, rng: np.random.Generator) -> FloatArray:
-        """Draw typical inputs, in a box every other one with coordinates on its faces.
+        """Draw typical inputs, every other one farther out.
 
-        A hyperplane that cuts off a corner of the box is seen there first.
+        In a box these have coordinates on its faces: a hyperplane that cuts off
+        a corner is seen there first. Else they are up to eight times as long: a
+        unit that typical inputs hardly switch on shows there.
         """
         x = self.draw(n, rng)
+        wide = x[::2]
         if self.kind == "box":
-            side = rng.integers(3, size=x[::2].shape)
-            x[::2] = np.where(side == 0, self.low, np.where(side == 1, self.high, x[::2]))
+            side = rng.integers(3, size=wide.shape)
+            x[::2] = np.where(side == 0, self.low, np.where(side == 1, self.high, wide))
+        else:
+            x[::2] = wide * np.exp(rng.uniform(0.0, np.log(8.0), size=(len(wide), 1)))
         return x
 
     def line(self, rng: np.random.Generator, reach: float) -> SurveyLine:

@@ -6,7 +6,8 @@ import dataclasses
 
 import numpy as np
 
-from unrelu.steps.sample_stream import Survey, Whitening
+from unrelu.steps.sample_stream import Whitening
+from unrelu.steps.sample_survey import Survey
 
 __all__ = ["GaussianTest", "check_gaussian", "whitening_for"]
 

@@ -24,16 +24,17 @@ from unrelu.kernels.moments import (
     to_numpy,
 )
 from unrelu.samples import SampleSource
-from unrelu.steps.polish import PolishOptions, decompose, signal_rank
+from unrelu.steps.decompose import decompose, signal_rank
+from unrelu.steps.polish_options import PolishOptions
 from unrelu.steps.sample_stream import (
     HoldOut,
     MomentPass,
     Plan,
-    Survey,
     Whitening,
     estimate_moments,
     map_batches,
 )
+from unrelu.steps.sample_survey import Survey
 
 __all__ = ["MomentEstimate", "diagonalise", "moment_estimate", "project_moments"]
 

@@ -11,11 +11,8 @@ import dataclasses
 from typing import Literal
 
 import numpy as np
-import scipy.linalg
 
 from unrelu._types import BoolArray, FloatArray
-from unrelu.kernels.moment_fit import fit_moments, units_from_scalars
-from unrelu.kernels.moments import HermiteMoments, hermite_moments, raw_sums
 from unrelu.kernels.piecewise import (
     Kinks,
     NormalEquations,
@@ -23,78 +20,21 @@ from unrelu.kernels.piecewise import (
     normal_equations,
     residuals,
 )
-from unrelu.kernels.power_method import distinct_directions, subspace_power_method
 from unrelu.kernels.signs import SignPatterns, sign_patterns
+from unrelu.steps.decompose import propose_units
+from unrelu.steps.polish_options import PolishOptions
 
 __all__ = [
     "Fit",
-    "PolishOptions",
-    "decompose",
     "drop_needless_units",
-    "find_rare_units",
     "fit_kinks",
     "grow_and_prune",
     "kinks_from_units",
     "linear_fit",
     "merge_coincident",
     "orient",
-    "propose_units",
     "random_kinks",
-    "residual_signal",
-    "signal_rank",
 ]
-
-
-@dataclasses.dataclass(frozen=True)
-class PolishOptions:
-    """Tolerances of the polish; lengths are relative to the labels' spread.
-
-    Attributes
-    ----------
-    exact
-        Root mean square residual below which a fit counts as exact: rounding in
-        float64 leaves 1e-15 to 1e-13. Labels in single precision need 1e-6.
-    met
-        Deviation of one sample that an exact fit counts as met: a hundred times
-        ``exact``.
-    iterations
-        Levenberg-Marquardt steps at most; 7 suffice from a cosine of 0.98.
-    stall
-        Relative decrease of the sum of squares below which it stops.
-    starts
-        Power-method starts per wanted direction; each direction's basin holds
-        about 1/m of the sphere, so 20 per direction miss one with odds e^-20.
-    power_iterations, power_shift, power_tolerance
-        Of the subspace power method.
-    same
-        Cosine above which two directions are one.
-    signal
-        Factor on the noise's largest singular value above which a singular
-        value of the moments counts as signal (eta_1 of Algorithm 4). Below one:
-        a unit too many is dropped by the polish, a unit too few costs a round.
-    evidence
-        Standard deviations of the noise's largest singular value by which a
-        residual's must exceed its mean to count as signal.
-    rounds
-        How often units may be added.
-    trim
-        A residual above this many times the median magnitude is an outlier
-        (Gaussian noise exceeds 10 medians with odds 1e-11).
-    """
-
-    exact: float = 1e-11
-    met: float = 1e-9
-    iterations: int = 60
-    stall: float = 1e-9
-    starts: int = 20
-    power_iterations: int = 400
-    power_shift: float = 0.3
-    power_tolerance: float = 1e-7
-    same: float = 0.97
-    signal: float = 0.9
-    evidence: float = 6.0
-    rounds: int = 6
-    trim: float = 10.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,88 +57,6 @@ class Fit:
     rms: float
     steps: int
     equations: NormalEquations
-
-
-# ---------------------------------------------------------------- moments
-
-
-def signal_rank(
-    flat: FloatArray, error: FloatArray, factor: float
-) -> tuple[int, FloatArray, FloatArray, float]:
-    """Count the singular values of the flattened moments above their noise.
-
-    The noise is a sample of the estimate's error (half the difference of two
-    halves); its part inside the leading subspace is taken out, since there the
-    singular values are those of the signal.
-
-    Parameters
-    ----------
-    flat, error
-        Flattened moments and noise, ``(D, c)``.
-    factor
-        On the noise's largest singular value.
-
-    Returns
-    -------
-    Rank, left singular vectors, singular values, threshold.
-    """
-    u, s, _ = np.linalg.svd(flat, full_matrices=False)
-    threshold = 0.0
-    for k in range(len(s)):
-        threshold = factor * _spectral_norm(error, u[:, :k])
-        if s[k] < threshold:
-            return k, u, s, threshold
-    return len(s), u, s, threshold
-
-
-def _spectral_norm(matrix: FloatArray, without: FloatArray | None = None) -> float:
-    """Largest singular value, off the column space of ``without``.
-
-    Power iteration; 30 products give it to a few per cent, which is enough.
-    """
-    vector = 1.0 + 1e-3 * np.cos(np.arange(matrix.shape[1]))
-    vector /= np.linalg.norm(vector)
-    value = 0.0
-    for _ in range(30):
-        image = matrix @ vector
-        if without is not None:
-            image -= without @ (without.T @ image)
-        back = matrix.T @ image
-        value = float(np.linalg.norm(back))
-        if value == 0.0:
-            return 0.0
-        vector = back / value
-    return float(np.sqrt(value))
-
-
-def decompose(
-    moments: HermiteMoments,
-    vectors: FloatArray,
-    count: int,
-    rng: np.random.Generator,
-    options: PolishOptions,
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Directions, outer weights and biases of ``count`` units from moments.
-
-    The subspace power method on the leading singular vectors, then all orders
-    fitted at once, first with free scalars, then with those of ReLU units.
-    """
-    d = moments.input_dim
-    count = min(count, vectors.shape[1])
-    starts = rng.standard_normal((max(options.starts * count, 50), d))
-    starts /= np.linalg.norm(starts, axis=1, keepdims=True)
-    found, score = subspace_power_method(
-        vectors[:, :count],
-        starts,
-        iterations=options.power_iterations,
-        shift=options.power_shift,
-        tolerance=options.power_tolerance,
-    )
-    w = found[distinct_directions(found, score, count=count, cosine=options.same)]
-    free = fit_moments(moments, w, tied=False, iterations=40)
-    tied = fit_moments(moments, free.w, tied=True, iterations=40)
-    a, b = units_from_scalars(tied.alpha)
-    return tied.w, a, b
 
 
 def kinks_from_units(
@@ -271,65 +129,6 @@ def fit_kinks(model: Kinks, x: FloatArray, y: FloatArray, options: PolishOptions
         if decrease <= options.stall * previous:
             break
     return Fit(model, float(np.sqrt(equations.square / max(len(y), 1))), steps, equations)
-
-
-def propose_units(
-    x: FloatArray,
-    left: FloatArray,
-    rng: np.random.Generator,
-    options: PolishOptions,
-    *,
-    at_least: int,
-    at_most: int,
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Propose units that explain a residual, from its own moments.
-
-    Returns directions, outer weights and biases, possibly none.
-    """
-    d = x.shape[1]
-    moments, rank, vectors, _ = residual_signal(x, left, options)
-    count = min(max(rank, at_least), at_most)
-    if count == 0:
-        return np.empty((0, d)), np.empty(0), np.empty(0)
-    w, a, b = decompose(moments, vectors, count, rng, options)
-    return w, np.clip(a, -1e3, 1e3), np.clip(b, -2.0, 2.0)
-
-
-def residual_signal(
-    x: FloatArray, left: FloatArray, options: PolishOptions
-) -> tuple[HermiteMoments, int, FloatArray, float]:
-    """Moments of a residual, how many of their singular values rise above noise.
-
-    Returns
-    -------
-    Moments, rank, left singular vectors, threshold.
-    """
-    order = 4 if x.shape[1] <= 64 else 3
-    blocks = [_batch_moments(x[i::8], left[i::8], order) for i in range(min(8, len(x)))]
-    moments = blocks[0]
-    for block in blocks[1:]:
-        moments = moments + block
-    moments = moments.scaled(1.0 / len(blocks))
-    u, s, _ = np.linalg.svd(moments.flattening(), full_matrices=False)
-    # Signed sums of the blocks, half plus and half minus: the signal cancels,
-    # the noise does not. Each row of a Hadamard matrix but the first is one.
-    pieces = np.stack([block.flattening() for block in blocks])
-    tops = []
-    for row in scipy.linalg.hadamard(8)[1:, : len(blocks)]:
-        error = np.tensordot(row, pieces, axes=1) / len(blocks)
-        tops.append(_spectral_norm(error))
-    threshold = float(np.mean(tops) + options.evidence * np.std(tops))
-    threshold = max(threshold, 1.05 * float(np.max(tops)))
-    return moments, int(np.count_nonzero(s > threshold)), u, threshold
-
-
-def _batch_moments(x: FloatArray, y: FloatArray, order: int) -> HermiteMoments:
-    sums: list[FloatArray] | None = None
-    for start in range(0, len(x), 8192):
-        part = raw_sums(x[start : start + 8192], y[start : start + 8192], order)
-        sums = list(part) if sums is None else [s + p for s, p in zip(sums, part, strict=True)]
-    assert sums is not None
-    return hermite_moments(tuple(np.asarray(total) / len(x) for total in sums))
 
 
 def unit_importance(fit: Fit) -> FloatArray:
@@ -504,94 +303,6 @@ def _trimmed_fit(
         if fit.rms > 0.9 * before:
             return None
     return None
-
-
-# --------------------------------------------------------------- rare units
-
-
-def find_rare_units(
-    x: FloatArray,
-    left: FloatArray,
-    rng: np.random.Generator,
-    *,
-    tolerance: float,
-    tries: int = 4000,
-) -> tuple[FloatArray, FloatArray]:
-    """Units behind the few samples that the other units do not explain.
-
-    Beyond its kink a unit adds ``a (w.x + b)``, a linear function: d + 1 of its
-    samples give it, and two more confirm it exactly. Subsets are drawn among
-    near neighbours, which tend to lie beyond the same kink.
-
-    Parameters
-    ----------
-    x, left
-        Unexplained points ``(k, d)`` and what is left of their labels.
-    tolerance
-        Absolute deviation of a sample that counts as explained.
-
-    Returns
-    -------
-    ``a (w, b)`` of each unit found, ``(q, d + 1)``, oriented so that w.x + b > 0
-    beyond the kink, and the sign of a, ``(q,)``.
-    """
-    d = x.shape[1]
-    extended = np.concatenate([x, np.ones((len(x), 1))], axis=1)
-    unit = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-300)
-    remaining = np.arange(len(x))
-    rows: list[FloatArray] = []
-    signs: list[float] = []
-    need = d + 3
-    while len(remaining) >= need:
-        picks = _neighbour_subsets(unit[remaining], left[remaining], d + 1, tries, rng)
-        if len(picks) == 0:
-            break
-        matrices = extended[remaining][picks]
-        targets = left[remaining][picks]
-        with np.errstate(all="ignore"):
-            try:
-                candidates = np.linalg.solve(matrices, targets[..., None])[..., 0]
-            except np.linalg.LinAlgError:
-                candidates = np.stack(
-                    [
-                        np.linalg.lstsq(a, b, rcond=None)[0]
-                        for a, b in zip(matrices, targets, strict=True)
-                    ]
-                )
-        errors = np.abs(candidates @ extended[remaining].T - left[remaining])
-        votes = np.count_nonzero(errors <= tolerance, axis=1)
-        winner = int(np.argmax(votes))
-        if votes[winner] < need:
-            break
-        inside = errors[winner] <= tolerance
-        members = remaining[inside]
-        fitted = np.linalg.lstsq(extended[members], left[members], rcond=None)[0]
-        positive = float(np.mean(left[members]) > 0)
-        sign = 1.0 if positive else -1.0
-        rows.append(np.asarray(fitted) * sign)
-        signs.append(sign)
-        remaining = remaining[~inside]
-    if not rows:
-        return np.empty((0, d + 1)), np.empty(0)
-    return np.stack(rows), np.asarray(signs)
-
-
-def _neighbour_subsets(
-    unit: FloatArray, left: FloatArray, size: int, tries: int, rng: np.random.Generator
-) -> np.ndarray[tuple[int, int], np.dtype[np.intp]]:
-    """Random subsets of same-signed near neighbours, ``(tries, size)``."""
-    subsets = []
-    cosine = unit @ unit.T
-    cosine[np.sign(left)[:, None] != np.sign(left)[None, :]] = -2.0
-    order = np.argsort(-cosine, axis=1)
-    usable = np.count_nonzero(cosine > -2.0, axis=1)
-    for _ in range(tries):
-        seed = int(rng.integers(len(unit)))
-        if usable[seed] < size:
-            continue
-        pool = order[seed, : min(usable[seed], 2 * size)]
-        subsets.append(rng.choice(pool, size, replace=False))
-    return np.asarray(subsets, dtype=np.intp).reshape(-1, size)
 
 
 # ------------------------------------------------------------- orientations

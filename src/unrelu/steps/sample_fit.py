@@ -11,29 +11,29 @@ import numpy as np
 from unrelu._types import FloatArray
 from unrelu.kernels.moments import hermite_moments, raw_sums
 from unrelu.kernels.piecewise import Kinks, damped_step, residuals
+from unrelu.kernels.rare_units import find_rare_units
 from unrelu.samples import SampleSource
+from unrelu.steps.decompose import residual_signal
 from unrelu.steps.moment_stage import MomentEstimate
 from unrelu.steps.polish import (
     Fit,
-    PolishOptions,
     drop_needless_units,
-    find_rare_units,
     fit_kinks,
     grow_and_prune,
     kinks_from_units,
     linear_fit,
     orient,
     random_kinks,
-    residual_signal,
 )
+from unrelu.steps.polish_options import PolishOptions
 from unrelu.steps.sample_stream import (
     HoldOut,
     Plan,
-    Survey,
     Whitening,
     collect_outliers,
     stream_normal_equations,
 )
+from unrelu.steps.sample_survey import Survey
 
 __all__ = ["SampleFit", "SamplePolish"]
 

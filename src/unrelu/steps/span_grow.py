@@ -141,7 +141,9 @@ class SpanSearch:
         before = self.spectrum.rank
         self.gradients = self.gradients.with_more(more)
         self.measured = self.measured.with_more(more)
-        self.spectrum = spectrum_of_rows(self.gradients.rows, self.gradients.noise, margin=margin)
+        self.spectrum = spectrum_of_rows(
+            self.gradients.rows, self.gradients.noise, margin=margin, independent=self.passes == 0
+        )
         self.basis, self.angle = self.spectrum.basis, self.spectrum.angle
         self.ranks.append(self.spectrum.rank)
         return self.spectrum.rank > before
