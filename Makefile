@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 SUITE ?= quick
 JOBS ?= 2
 STAMP := $(VENV)/.installed
-EXTRAS := onnx,sklearn,dask,parquet,report
+EXTRAS := onnx,sklearn,http,dask,parquet,report
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 

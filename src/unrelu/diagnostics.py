@@ -129,7 +129,8 @@ def diagnose(
         An oracle, or anything :func:`unrelu.connect` takes.
     scale, center
         Points are ``center + scale * N(0, I)``: give them where inputs live on
-        another scale, such as pixels in 0..255.
+        another scale, such as pixels in 0..255. An oracle with a box is looked
+        at inside it instead.
     """
     if not scale > 0:
         raise InvalidInput(f"scale must be positive, got {scale}")
@@ -139,15 +140,22 @@ def diagnose(
     before = oracle.queries.total
     d = oracle.input_dim
     offset = np.zeros(d) if center is None else np.asarray(center, dtype=np.float64)
-    with oracle.stage("diagnosis"):
+    box = oracle.box
+    if box is None:
         x = offset + scale * g.standard_normal((options.points, d))
+    else:  # the middle half, and steps that stay inside: the largest is 10 scales
+        offset = (box[0] + box[1]) / 2
+        x = offset + (box[1] - box[0]) * g.uniform(-0.25, 0.25, (options.points, d))
+        scale = float((box[1] - box[0]).min()) / 4 / max(options.steps)
+    with oracle.stage("diagnosis"):
         answers = oracle(x)
         again = oracle(x[:1], repeat=1)
         batch = oracle(x[:4], repeat=2)
         alone = oracle(x[:1], repeat=3)
         deterministic = bool(np.array_equal(again, alone))
         consistent = bool(np.array_equal(batch[:1], again))
-        far = oracle(offset + options.far * (x[:8] - offset))
+        away = offset + options.far * (x[:8] - offset)
+        far = oracle(away if box is None else np.clip(away, *box))
         kind = _kind(answers, far)
         ends = _line_ends(oracle, x, scale, options, g)
     spread = float(answers.std())

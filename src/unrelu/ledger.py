@@ -306,6 +306,15 @@ class LedgerBinding:
             )
         return True
 
+    def refund(self, stage: str, rows: int) -> None:
+        """Take back a charge for rows that provably never left."""
+        with self.ledger._transaction() as db:
+            db.execute(
+                "UPDATE spend SET rows = rows - ?, trips = trips - 1 "
+                "WHERE oracle = ? AND stage = ?",
+                (rows, self._number, stage),
+            )
+
     def spent(self) -> tuple[dict[str, int], int]:
         """Return rows by stage, and round trips, over all runs."""
         with self.ledger._lock, _translated(self.ledger.path):

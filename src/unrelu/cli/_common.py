@@ -19,6 +19,7 @@ from rich.progress import BarColumn, TaskID, TaskProgressColumn, TextColumn, Tim
 from rich.progress import Progress as RichProgress
 
 from unrelu import planted
+from unrelu.cli._target import connect_options, takes_target
 from unrelu.errors import InvalidInput, OracleError, UnreluError
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles import Oracle, connect
@@ -41,13 +42,16 @@ __all__ = [
     "print_json",
     "show_progress",
     "show_result",
+    "takes_target",
 ]
 
 NOT_RECOVERED, USAGE, INTERRUPTED = 1, 2, 130
 
 TARGET_HELP = (
-    "What to look at: a saved network (FILE.safetensors), MODULE:FUNCTION (with --input-dim), "
-    "or a practice target: planted:20-10-1, planted:20-10-1:SEED, planted:NAME"
+    "What to look at: a model file (.safetensors, .onnx, .skops, TorchScript .pt), "
+    "MODULE:FUNCTION (with --input-dim), the address of a prediction API "
+    "(http://HOST/v2/models/NAME, http://HOST/invocations), or a practice target: "
+    "planted:20-10-1, planted:20-10-1:SEED, planted:NAME"
 )
 TargetArgument = Annotated[
     str, typer.Argument(metavar="TARGET", help=TARGET_HELP, show_default=False)
@@ -128,11 +132,11 @@ def open_target(
     budget: int | None = None,
     ledger: Path | None = None,
 ) -> Oracle:
-    """Connect to a target named on the command line."""
+    """Connect to a target named on the command line, as the shared options say."""
     chosen: str | ReLUNetwork = target
     if target.startswith("planted:"):
         chosen = planted_network(target)
-    return connect(chosen, input_dim=input_dim, budget=budget, ledger=ledger)
+    return connect(chosen, input_dim=input_dim, budget=budget, ledger=ledger, **connect_options())
 
 
 def planted_network(target: str) -> ReLUNetwork:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from unrelu.cli._common import (
     BudgetOption,
     InputDimOption,
@@ -25,9 +21,6 @@ from unrelu.diagnostics import diagnose
 def doctor(
     target: TargetArgument,
     input_dim: InputDimOption = None,
-    scale: Annotated[
-        float, typer.Option("--scale", help="Typical size of an input coordinate.")
-    ] = 1.0,
     seed: SeedOption = 0,
     budget: BudgetOption = None,
     ledger: LedgerOption = None,
@@ -42,7 +35,7 @@ def doctor(
     """
     with friendly(ledger):
         oracle = open_target(target, input_dim=input_dim, budget=budget, ledger=ledger)
-        diagnosis = diagnose(oracle, rng=seed, scale=scale)
+        diagnosis = diagnose(oracle, rng=seed)
     if as_json:
         print_json(diagnosis.to_dict())
         return

@@ -67,8 +67,9 @@ def extract(
     """
     del depth
     with friendly(ledger):
-        area = parse_domain(domain)
+        chosen = parse_domain(domain)
         oracle = open_target(target, input_dim=input_dim, budget=budget, ledger=ledger)
+        area = oracle.box if chosen == "all" and oracle.box is not None else chosen
         with show_progress(quiet=quiet, oracle=oracle) as progress:
             result = extract_two_layer(oracle, domain=area, rng=seed, progress=progress)
         show_result(result, as_json=as_json, quiet=quiet, out=out)

@@ -8,9 +8,11 @@ import typer
 
 from unrelu._version import __version__
 from unrelu.cli import ledger
+from unrelu.cli._common import takes_target
 from unrelu.cli.demo import demo
 from unrelu.cli.doctor import doctor
 from unrelu.cli.extract import extract
+from unrelu.cli.serve import serve
 
 app = typer.Typer(
     name="unrelu",
@@ -43,8 +45,9 @@ def unrelu(
 
 
 app.command()(demo)
-app.command()(doctor)
-app.command()(extract)
+app.command()(takes_target(doctor))
+app.command()(takes_target(extract))
+app.command()(takes_target(serve))
 app.add_typer(ledger.app, name="ledger")
 
 

@@ -73,7 +73,10 @@ def _feed_code(digest: Any, code: Any) -> None:
 
 
 class CallableOracle(Adapter):
-    """Any Python function from ``(n, d)`` to ``(n, m)`` or ``(n,)``."""
+    """Any Python function from ``(n, d)`` to ``(n, m)`` or ``(n,)``.
+
+    With ``row_shape`` the function gets ``(n, *row_shape)``.
+    """
 
     def __init__(
         self,
@@ -81,6 +84,7 @@ class CallableOracle(Adapter):
         *,
         input_dim: int,
         output_dim: int | None = None,
+        row_shape: tuple[int, ...] | None = None,
         identity: str | None = None,
         meter: Meter | None = None,
     ) -> None:
@@ -92,12 +96,13 @@ class CallableOracle(Adapter):
             meter=meter,
         )
         self._function = function
-        if output_dim is None:
-            self._discover_output_dim()
-        else:
+        self.row_shape = row_shape
+        if output_dim is not None:
             self.output_dim = int(output_dim)
 
     def _ask(self, points: FloatArray) -> ArrayLike:
+        if self.row_shape is not None:
+            points = points.reshape(-1, *self.row_shape)
         return self._function(points)
 
 

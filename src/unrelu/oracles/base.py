@@ -12,18 +12,29 @@ from __future__ import annotations
 import abc
 import contextlib
 import threading
-from collections.abc import Iterator
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from unrelu._types import ArrayLike, FloatArray
+from unrelu._types import ArrayLike, FloatArray, IntArray
 from unrelu.errors import BudgetExhausted, InvalidAnswer, InvalidInput, OracleError, UnreluError
 from unrelu.result import QueryStats
 
-__all__ = ["Adapter", "Meter", "Oracle", "SpendStore", "Wrapper", "all_finite", "check_points"]
+__all__ = [
+    "Adapter",
+    "Deliver",
+    "Meter",
+    "Oracle",
+    "PartwiseOracle",
+    "SpendStore",
+    "Wrapper",
+    "all_finite",
+    "check_points",
+]
 
 DEFAULT_STAGE = "other"
+Deliver = Callable[[IntArray, FloatArray], FloatArray]
 
 
 class SpendStore(Protocol):
@@ -31,6 +42,10 @@ class SpendStore(Protocol):
 
     def charge(self, stage: str, rows: int, budget: int | None) -> bool:
         """Record that ``rows`` leave; False, and no record, if over budget."""
+        ...
+
+    def refund(self, stage: str, rows: int) -> None:
+        """Take back a charge for rows that provably never left."""
         ...
 
     def spent(self) -> tuple[dict[str, int], int]:
@@ -43,7 +58,16 @@ class Meter:
 
     One meter serves one stack of wrappers. A batch is charged before it is
     sent, so that a crash never undercounts.
+
+    Attributes
+    ----------
+    budget
+        Rows that may be sent, or None.
+    price
+        What one row costs, in the caller's currency; None where unknown.
     """
+
+    price: float | None = None
 
     def __init__(self, budget: int | None = None, store: SpendStore | None = None) -> None:
         if budget is not None and budget < 0:
@@ -94,6 +118,15 @@ class Meter:
                 f"{self.budget:,} ({self.stats().total:,} spent); raise the budget to go on"
             )
 
+    def refund(self, rows: int) -> None:
+        """Take back the last charge: the connection was never made, nothing left."""
+        with self._lock:
+            if self._store is not None:
+                self._store.refund(self._stage, rows)
+            else:
+                self._by_stage[self._stage] -= rows
+                self._round_trips -= 1
+
     def stats(self) -> QueryStats:
         """Return the counts so far."""
         if self._store is not None:
@@ -138,12 +171,20 @@ class Oracle(abc.ABC):
         A stable name for the target; the ledger files answers under it.
     meter
         Shared by the whole stack.
+    box
+        Corners ``(low, high)`` of where the target may be asked, each ``(d,)``;
+        None where it answers everywhere.
+    row_shape
+        Shape of one input as the target sees it, such as ``(1, 28, 28)``; None
+        for flat rows.
     """
 
     input_dim: int
     output_dim: int
     identity: str
     meter: Meter
+    box: tuple[FloatArray, FloatArray] | None = None
+    row_shape: tuple[int, ...] | None = None
 
     def __call__(self, x: ArrayLike, *, repeat: int = 0) -> FloatArray:
         """Answer ``x`` of shape ``(n, d)`` with ``(n, m)``.
@@ -183,6 +224,7 @@ class Adapter(Oracle):
         self.input_dim = int(input_dim)
         self.identity = identity
         self.meter = Meter() if meter is None else meter
+        self._output_dim: int | None = None
         self._batches = 0
 
     @abc.abstractmethod
@@ -213,7 +255,7 @@ class Adapter(Oracle):
             ) from error
         if answers.ndim == 1 and len(answers) == rows:
             answers = answers[:, None]
-        width = getattr(self, "output_dim", None)
+        width = self._output_dim
         if answers.ndim != 2 or len(answers) != rows or (width and answers.shape[1] != width):
             expected = f"({rows}, {width})" if width else f"({rows}, m) or ({rows},)"
             raise InvalidAnswer(
@@ -230,11 +272,43 @@ class Adapter(Oracle):
             )
         return np.ascontiguousarray(answers)
 
-    def _discover_output_dim(self) -> None:
-        """Ask once, at the origin, to learn how many outputs there are."""
+    @property
+    def output_dim(self) -> int:
+        """m; where it is not known yet, one query at the origin finds out."""
+        if self._output_dim is None:
+            self.discover_output_dim(np.zeros((1, self.input_dim)))
+        assert self._output_dim is not None
+        return self._output_dim
+
+    @output_dim.setter
+    def output_dim(self, value: int) -> None:
+        self._output_dim = int(value)
+
+    @property
+    def knows_output_dim(self) -> bool:
+        """Whether m is known without asking."""
+        return self._output_dim is not None
+
+    def discover_output_dim(self, point: FloatArray) -> FloatArray:
+        """Ask one point ``(1, d)`` to learn how many outputs there are; return its answer."""
         with self.stage("connect"):
-            self.origin_answer = self._answer(np.zeros((1, self.input_dim)), 0)
-        self.output_dim = self.origin_answer.shape[1]
+            answer = self._answer(point, 0)
+        self.output_dim = answer.shape[1]
+        return answer
+
+
+@runtime_checkable
+class PartwiseOracle(Protocol):
+    """An oracle that sends parts of a batch side by side and hands each over on arrival.
+
+    The ledger gives it ``deliver(rows, answers)``, which stores the answers to
+    ``points[rows]`` and returns what the ledger holds for them: a part that
+    arrived is kept whatever becomes of the others.
+    """
+
+    def answer_parts(self, points: FloatArray, deliver: Deliver) -> FloatArray:
+        """Answer validated points, delivering every part as it arrives."""
+        ...
 
 
 class Wrapper(Oracle):
@@ -244,6 +318,8 @@ class Wrapper(Oracle):
         self.inner = inner
         self.input_dim = inner.input_dim
         self.output_dim = inner.output_dim
+        self.box = inner.box
+        self.row_shape = inner.row_shape
 
     @property
     def meter(self) -> Meter:  # type: ignore[override]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import sys
 from pathlib import Path
@@ -10,17 +11,26 @@ from typing import Any
 
 import numpy as np
 
+from unrelu._types import FloatArray
 from unrelu.errors import InvalidInput, UnreluError
 from unrelu.ledger import Ledger
 from unrelu.networks import ReLUNetwork
-from unrelu.oracles.adapters import CallableOracle, NetworkOracle, callable_identity
-from unrelu.oracles.base import Adapter, Meter, Oracle, Wrapper
+from unrelu.oracles.adapters import CallableOracle, NetworkOracle
+from unrelu.oracles.base import Adapter, Oracle, Wrapper
+from unrelu.oracles.estimators import EstimatorOracle, is_estimator, load_skops
+from unrelu.oracles.http import HTTPOptions, HTTPOracle
+from unrelu.oracles.input_map import Mapped
+from unrelu.oracles.onnx_file import OnnxOracle
 from unrelu.oracles.recorded import Recorded
+from unrelu.oracles.torch_module import TorchOracle, is_torch_module, load_torchscript
 from unrelu.oracles.wrappers import Batched
 
 __all__ = ["as_oracle", "connect"]
 
 DEFAULT_BATCH = 4096  # rows; bounds memory, and what a crash can lose
+
+_TORCHSCRIPT = {".pt", ".pth", ".ts", ".torchscript"}
+_PICKLES = {".pkl", ".pickle", ".joblib"}
 
 
 def connect(
@@ -28,90 +38,168 @@ def connect(
     *,
     input_dim: int | None = None,
     output_dim: int | None = None,
+    output: str | None = None,
+    shape: tuple[int, ...] | None = None,
+    scale: float = 1.0,
+    input_range: tuple[float, float] | None = None,
     name: str | None = None,
     budget: int | None = None,
+    price: float | None = None,
+    max_cost: float | None = None,
     ledger: Ledger | str | os.PathLike[str] | None = None,
     batch_size: int = DEFAULT_BATCH,
+    http: HTTPOptions | None = None,
 ) -> Oracle:
     """Connect to a target and return the oracle that algorithms use.
 
     Parameters
     ----------
     target
-        A Python callable from ``(n, d)`` to ``(n, m)`` or ``(n,)``, a
+        A Python callable from ``(n, d)`` to ``(n, m)`` or ``(n,)`` (a JAX
+        function is one), a torch module, a scikit-learn estimator, a
         :class:`ReLUNetwork`, an :class:`Oracle` (which gets the wrappers asked
-        for here), the path of a saved network, or ``"module:function"``.
+        for here); or a string: the path of a saved network (.safetensors), of
+        an ONNX (.onnx), skops (.skops) or TorchScript (.pt) file,
+        ``"module:function"``, which may name any of the above, or the address
+        of a prediction API, ``"http://HOST/v2/models/NAME"``.
     input_dim
         d; needed for a bare callable, whose answers do not tell.
     output_dim
         m; found out with one query when not given.
+    output
+        Which output to read, where there are several: an ONNX output's name,
+        or an estimator's method such as ``"predict_proba"``.
+    shape
+        Shape of one input as the target sees it, such as ``(1, 28, 28)``;
+        algorithms see its coordinates as one flat row.
+    scale, input_range
+        The target is asked at ``scale * x``, and only inside ``input_range``
+        (in its own units); see :class:`~unrelu.oracles.Mapped`.
     name
         The target's identity in the ledger; by default derived from the target.
     budget
         Rows that may be sent, over all runs of the ledger where there is one.
+    price, max_cost
+        What one row costs, and the most that may be spent: a second budget.
     ledger
         A :class:`Ledger` or its path: answers become durable, and a later run
         with the same seed asks nothing again.
     batch_size
-        Rows per call to the target, at most.
+        Rows per call to the target, or per request, at most.
+    http
+        How a prediction API is asked: protocol, credentials (by the names of
+        environment variables), concurrency, rate, retries.
     """
     if batch_size < 1:
         raise InvalidInput(f"batch_size must be at least 1, got {batch_size}")
     if budget is not None and (isinstance(budget, bool) or int(budget) != budget or budget < 0):
         raise InvalidInput(f"budget must be a whole number of queries, zero or more, got {budget}")
+    budget = _with_money(budget, price, max_cost)
+    if shape is not None:
+        shape = _checked_shape(shape, input_dim)
+        input_dim = math.prod(shape)
     book = Ledger(ledger) if isinstance(ledger, (str, os.PathLike)) else ledger
-    if isinstance(target, (str, os.PathLike)):
-        target = _resolve(os.fspath(target))
-
-    if isinstance(target, Oracle):
-        oracle, binding = target, None
-        if name is not None:
-            _adapter_of(oracle).identity = name
-        if book is not None:
-            binding = book.bind(oracle.identity, oracle.input_dim)
-            oracle.meter.attach(binding)
-        if budget is not None:
-            oracle.meter.budget = budget
-    elif isinstance(target, ReLUNetwork):
-        oracle = NetworkOracle(target)
-        if name is not None:
-            oracle.identity = name
-        binding = None if book is None else book.bind(oracle.identity, oracle.input_dim)
-        oracle.meter = Meter(budget, binding)
-    elif callable(target):
-        if input_dim is None:
-            raise InvalidInput(
-                "a bare callable does not tell how many inputs it takes: "
-                "pass connect(..., input_dim=d)"
-            )
-        identity = callable_identity(target) if name is None else name
-        binding = None if book is None else book.bind(identity, input_dim)
-        known = output_dim if binding is None else (output_dim or binding.output_dim)
-        oracle = CallableOracle(
+    side_by_side = 1
+    if isinstance(target, str) and target.startswith(("http://", "https://")):
+        target = HTTPOracle(
             target,
+            options=http,
             input_dim=input_dim,
-            output_dim=known,
-            identity=identity,
-            meter=Meter(budget, binding),
+            row_shape=shape,
+            output=output,
+            rows_per_request=batch_size,
         )
-        if known is None and binding is not None:
-            origin = np.zeros((1, input_dim))
-            binding.record(binding.keys(origin, 0), origin, oracle.origin_answer, 0)
-    else:
-        raise InvalidInput(
-            f"cannot connect to a {type(target).__name__}: expected a callable, a ReLUNetwork, "
-            "an Oracle, a saved network's path or 'module:function'"
-        )
-    if input_dim is not None and oracle.input_dim != input_dim:
-        raise InvalidInput(f"the target takes {oracle.input_dim} inputs, not {input_dim}")
+        side_by_side = target.options.concurrency
+    elif isinstance(target, (str, os.PathLike)):
+        target = _resolve(os.fspath(target), input_dim=input_dim, shape=shape, output=output)
+    base = _as_adapter(target, input_dim=input_dim, shape=shape, output=output)
+    if input_dim is not None and base.input_dim != input_dim:
+        raise InvalidInput(f"the target takes {base.input_dim} inputs, not {input_dim}")
+    if name is not None:
+        _adapter_of(base).identity = name
+
+    binding = None if book is None else book.bind(base.identity, base.input_dim)
     if binding is not None:
-        oracle = Recorded(oracle, binding)
-    return Batched(oracle, batch_size)
+        base.meter.attach(binding)
+    if budget is not None:
+        base.meter.budget = budget
+    base.meter.price = price
+    if isinstance(base, Adapter) and not base.knows_output_dim:
+        known = output_dim or (None if binding is None else binding.output_dim)
+        if known is not None:
+            base.output_dim = known
+        else:
+            point = _first_point(base.input_dim, input_range)
+            answer = base.discover_output_dim(point)
+            if binding is not None:
+                binding.record(binding.keys(point, 0), point, answer, 0)
+    oracle: Oracle = base if binding is None else Recorded(base, binding)
+    if scale != 1.0 or input_range is not None:
+        oracle = Mapped(oracle, scale=scale, input_range=input_range)
+    return Batched(oracle, batch_size * side_by_side)
 
 
 def as_oracle(target: Any) -> Oracle:
     """Return an oracle for anything :func:`connect` accepts; an oracle as it is."""
     return target if isinstance(target, Oracle) else connect(target)
+
+
+def _with_money(budget: int | None, price: float | None, max_cost: float | None) -> int | None:
+    """Return the budget in rows that the given money also allows."""
+    if price is not None and not (math.isfinite(price) and price >= 0):
+        raise InvalidInput(f"price must be zero or more for one query, got {price}")
+    if max_cost is None:
+        return budget
+    if price is None or not (math.isfinite(max_cost) and max_cost >= 0):
+        raise InvalidInput("max_cost must be zero or more, and needs the price of one query")
+    if price == 0:
+        return budget
+    # A hair of slack: 1.0 at 0.1 a query buys ten, though 1.0 / 0.1 may round below.
+    affordable = math.floor(max_cost / price * (1 + 1e-12))
+    return affordable if budget is None else min(budget, affordable)
+
+
+def _checked_shape(shape: tuple[int, ...], input_dim: int | None) -> tuple[int, ...]:
+    sizes = tuple(int(size) for size in shape)
+    if not sizes or min(sizes) < 1:
+        raise InvalidInput(f"shape must be one or more positive sizes, got {shape}")
+    if input_dim is not None and math.prod(sizes) != input_dim:
+        raise InvalidInput(
+            f"rows of shape {sizes} have {math.prod(sizes)} inputs, not {input_dim}"
+        )
+    return sizes
+
+
+def _first_point(d: int, input_range: tuple[float, float] | None) -> FloatArray:
+    """Return where the number of outputs is found out: the origin, if it is allowed."""
+    low, high = (-math.inf, math.inf) if input_range is None else input_range
+    return np.full((1, d), 0.0 if low <= 0.0 <= high else (low + high) / 2)
+
+
+def _as_adapter(
+    target: Any, *, input_dim: int | None, shape: tuple[int, ...] | None, output: str | None
+) -> Oracle:
+    """Return an oracle for an object; nothing is asked yet."""
+    if isinstance(target, Oracle):
+        return target
+    if isinstance(target, ReLUNetwork):
+        return NetworkOracle(target)
+    if is_torch_module(target):
+        return TorchOracle(target, input_dim=input_dim, row_shape=shape)
+    if is_estimator(target):
+        return EstimatorOracle(target, method=output, input_dim=input_dim)
+    if callable(target):
+        if input_dim is None:
+            raise InvalidInput(
+                "a bare callable does not tell how many inputs it takes: "
+                "pass connect(..., input_dim=d)"
+            )
+        return CallableOracle(target, input_dim=input_dim, row_shape=shape)
+    raise InvalidInput(
+        f"cannot connect to a {type(target).__name__}: expected a callable, a torch module, a "
+        "scikit-learn estimator, a ReLUNetwork, an Oracle, a model file, 'module:function' or "
+        "an address"
+    )
 
 
 def _adapter_of(oracle: Oracle) -> Adapter:
@@ -122,29 +210,47 @@ def _adapter_of(oracle: Oracle) -> Adapter:
     return oracle
 
 
-def _resolve(text: str) -> Any:
+def _resolve(
+    text: str, *, input_dim: int | None, shape: tuple[int, ...] | None, output: str | None
+) -> Any:
     """Turn a path or ``module:function`` into a target."""
-    if Path(text).suffix == ".safetensors":
+    suffix = Path(text).suffix.lower()
+    if suffix == ".safetensors":
         return ReLUNetwork.load(text)
+    if suffix == ".onnx":
+        return OnnxOracle(text, output=output, input_dim=input_dim, row_shape=shape)
+    if suffix == ".skops":
+        return load_skops(text, method=output)
+    if suffix in _TORCHSCRIPT:
+        return load_torchscript(text, input_dim=input_dim, row_shape=shape)
+    if suffix in _PICKLES:
+        raise InvalidInput(
+            f"{text} is a pickle, and opening one runs whatever its author wrote: it was left "
+            "closed. Save the estimator with skops.io.dump(estimator, 'model.skops') instead"
+        )
     module_name, colon, attribute = text.partition(":")
     if colon and module_name.replace(".", "").isidentifier() and attribute.isidentifier():
-        if "" not in sys.path:
-            sys.path.insert(0, "")  # modules beside the user, as `python -m` would find them
-        try:
-            module = importlib.import_module(module_name)
-        except ImportError as error:
-            raise InvalidInput(f"cannot import {module_name!r}: {error}") from error
-        except UnreluError:
-            raise
-        except Exception as error:
-            raise InvalidInput(
-                f"importing {module_name!r} failed: {type(error).__name__}: {error}"
-            ) from error
-        try:
-            return getattr(module, attribute)
-        except AttributeError as error:
-            raise InvalidInput(f"{module_name!r} has no {attribute!r}") from error
+        return _import(module_name, attribute)
     raise InvalidInput(
-        f"don't know how to connect to {text!r}: expected a saved network (.safetensors) "
-        "or 'module:function'"
+        f"don't know how to connect to {text!r}: expected a model file (.safetensors, .onnx, "
+        ".skops, .pt), 'module:function' or an address that starts with http:// or https://"
     )
+
+
+def _import(module_name: str, attribute: str) -> Any:
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # modules beside the user, as `python -m` would find them
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise InvalidInput(f"cannot import {module_name!r}: {error}") from error
+    except UnreluError:
+        raise
+    except Exception as error:
+        raise InvalidInput(
+            f"importing {module_name!r} failed: {type(error).__name__}: {error}"
+        ) from error
+    try:
+        return getattr(module, attribute)
+    except AttributeError as error:
+        raise InvalidInput(f"{module_name!r} has no {attribute!r}") from error

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from unrelu._types import FloatArray
+from unrelu._types import FloatArray, IntArray
 from unrelu.errors import OracleError
 from unrelu.ledger import LedgerBinding, decode
-from unrelu.oracles.base import Oracle, Wrapper
+from unrelu.oracles.base import Oracle, PartwiseOracle, Wrapper
 
 __all__ = ["Recorded"]
 
@@ -26,17 +26,26 @@ class Recorded(Wrapper):
         if first_rows:
             rows = sorted(first_rows.values())
             new_keys = [keys[i] for i in rows]
-            new_points = points[rows]
-            try:
-                answers = self.inner._answer(new_points, repeat)
-            except OracleError as error:
-                if error.answers is not None and len(error.answers):
-                    n = len(error.answers)
-                    self.binding.record(new_keys[:n], new_points[:n], error.answers, repeat)
-                raise
-            answers = self.binding.record(new_keys, new_points, answers, repeat)
+            answers = self._ask(new_keys, points[rows], repeat)
             if len(rows) == len(keys):
                 return answers
             raw = np.ascontiguousarray(answers, dtype="<f8")
             held.update((key, raw[i].tobytes()) for i, key in enumerate(new_keys))
         return decode([held[key] for key in keys], self.output_dim, self.binding.ledger.path)
+
+    def _ask(self, keys: list[bytes], points: FloatArray, repeat: int) -> FloatArray:
+        """Ask the inner oracle; everything it answered is on disk when this returns or raises."""
+        if isinstance(self.inner, PartwiseOracle):
+
+            def deliver(rows: IntArray, answers: FloatArray) -> FloatArray:
+                return self.binding.record([keys[i] for i in rows], points[rows], answers, repeat)
+
+            return self.inner.answer_parts(points, deliver)
+        try:
+            answers = self.inner._answer(points, repeat)
+        except OracleError as error:
+            if error.answers is not None and len(error.answers):
+                n = len(error.answers)
+                self.binding.record(keys[:n], points[:n], error.answers, repeat)
+            raise
+        return self.binding.record(keys, points, answers, repeat)

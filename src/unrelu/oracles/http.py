@@ -1,0 +1,456 @@
+"""Adapter for prediction APIs over HTTP.
+
+Each attempt to send rows is paced, charged to the meter, and only then made;
+rows of a connection that was never made are refunded. Every answer is handed
+over (to the ledger, where there is one) as soon as its response is complete,
+whatever becomes of other requests. Credentials come from the environment and
+stay in the request's headers.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import hashlib
+import json
+import math
+import random
+import re
+import threading
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import numpy as np
+
+from unrelu._types import ArrayLike, FloatArray, IntArray
+from unrelu.errors import InvalidAnswer, InvalidInput, OracleError, UnreluError
+from unrelu.ledger import redact
+from unrelu.oracles.base import Adapter, Deliver, Meter
+from unrelu.oracles.http_transport import (
+    Connection,
+    Lost,
+    NotSent,
+    Pacer,
+    Response,
+    Stopped,
+    retry_after,
+    secret_headers,
+)
+from unrelu.oracles.protocols import JsonMapping, KServeV2, MLflow, WireProtocol
+
+__all__ = ["HTTPOptions", "HTTPOracle", "parse_rate"]
+
+PROTOCOLS = ("auto", "v2", "v2-binary", "mlflow", "json")
+NAN_RETRIES = 3  # a server may answer NaN while a model warms up; more is its answer
+_MAX_REDIRECTS = 5
+_RETRIED = {408, 425, 429, 500, 502, 503, 504}
+_V2_PATH = re.compile(r"^(?P<base>.*/v2/models/[^/]+(?:/versions/[^/]+)?)(?:/infer)?/?$")
+
+
+@dataclasses.dataclass(frozen=True)
+class HTTPOptions:
+    """How a prediction API is asked.
+
+    Attributes
+    ----------
+    protocol
+        ``"v2"`` (KServe), ``"v2-binary"``, ``"mlflow"``, ``"json"``, or
+        ``"auto"``: by the address, and v2 in binary where the server says so.
+    request, answer
+        For ``"json"``: template and path, see
+        :class:`~unrelu.oracles.protocols.JsonMapping`.
+    token_variable
+        Name of the environment variable that holds a bearer token.
+    header_variables
+        Header name to environment variable.
+    datatype
+        ``FP64``, ``FP32`` or ``FP16``, where the server does not say (v2).
+    concurrency
+        Requests in flight at a time, at most.
+    rate
+        Rows a second, at most, retries included.
+    timeout
+        Seconds for one request, until its answer is complete.
+    retries
+        Times a request is sent again after 408, 425, 429, 5xx or a lost
+        connection, with exponential back-off.
+    patience
+        Seconds of a Retry-After that are waited for, at most.
+    """
+
+    protocol: str = "auto"
+    request: str | None = None
+    answer: str | None = None
+    token_variable: str | None = None
+    header_variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    datatype: str | None = None
+    concurrency: int = 4
+    rate: float | None = None
+    timeout: float = 60.0
+    retries: int = 8
+    patience: float = 300.0
+    backoff: float = 0.1
+    """Seconds before the first retry; doubles each time, with jitter."""
+    backoff_limit: float = 10.0
+
+    def __post_init__(self) -> None:
+        if self.protocol not in PROTOCOLS:
+            raise InvalidInput(
+                f"protocol must be one of {', '.join(PROTOCOLS)}, got {self.protocol!r}"
+            )
+        if self.concurrency < 1 or self.retries < 0:
+            raise InvalidInput("concurrency must be at least 1 and retries at least 0")
+        if (self.request is None) != (self.answer is None):
+            raise InvalidInput("a JSON mapping needs both the request and the answer path")
+
+
+def parse_rate(text: str) -> float:
+    """Read ``50/s``, ``1000/min`` or ``5000/h`` as rows a second."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*/\s*(s|sec|m|min|h|hour)\s*", text)
+    if match is None or float(match[1]) == 0:
+        raise InvalidInput(f"a rate is rows per time, such as 50/s, 1000/min or 5000/h: {text!r}")
+    return float(match[1]) / {"s": 1.0, "m": 60.0, "h": 3600.0}[match[2][0]]
+
+
+class HTTPOracle(Adapter):
+    """A model behind a prediction API.
+
+    Parameters
+    ----------
+    url
+        ``http://HOST/v2/models/NAME``, ``http://HOST/invocations``, or the
+        address of any JSON API that ``options`` describe. No user or password
+        in it.
+    input_dim, row_shape, output
+        As far as the server does not tell.
+    rows_per_request
+        Rows in one request, at most.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        options: HTTPOptions | None = None,
+        input_dim: int | None = None,
+        row_shape: tuple[int, ...] | None = None,
+        output: str | None = None,
+        rows_per_request: int = 4096,
+        meter: Meter | None = None,
+    ) -> None:
+        self.options = HTTPOptions() if options is None else options
+        if "@" in urlsplit(url).netloc:
+            raise InvalidInput(
+                "an address must not hold a user or password: put the token into an environment "
+                "variable and name it (--token-env NAME)"
+            )
+        self._connection = Connection(
+            url,
+            headers=secret_headers(self.options.header_variables, self.options.token_variable),
+            timeout=self.options.timeout,
+            connections=self.options.concurrency,
+        )
+        self._pacer = Pacer(self.options.rate)
+        self._url, self._protocol, shape = self._arrange(url, input_dim, row_shape, output)
+        super().__init__(
+            input_dim=math.prod(shape),
+            identity=_identity(self._url, self._protocol),
+            meter=meter,
+        )
+        self.row_shape = shape if len(shape) > 1 else None
+        self._shape = shape
+        limits = [rows_per_request, self._protocol.rows_per_request or rows_per_request]
+        if self.options.rate is not None:  # no more at once than a second allows
+            limits.append(max(1, int(self.options.rate)))
+        self.rows_per_request = min(limits)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._connection.close()
+
+    # ---------------------------------------------------------------- arrange
+
+    def _arrange(
+        self,
+        url: str,
+        input_dim: int | None,
+        row_shape: tuple[int, ...] | None,
+        output: str | None,
+    ) -> tuple[str, WireProtocol, tuple[int, ...]]:
+        """Choose the protocol; return the address to post to and the shape of a row."""
+        options = self.options
+        parts = urlsplit(url)
+        path = parts.path
+        given = row_shape or (None if input_dim is None else (input_dim,))
+        v2 = _V2_PATH.match(path)
+        kind = options.protocol
+        if kind == "auto":
+            if options.request is not None:
+                kind = "json"
+            elif v2:
+                kind = "v2"
+            elif path.rstrip("/").endswith("/invocations"):
+                kind = "mlflow"
+            else:
+                raise InvalidInput(
+                    f"don't know how to ask {redact(url)}: an address ends in /v2/models/NAME "
+                    "(KServe v2) or /invocations (MLflow); describe any other JSON API with "
+                    "--request '{\"inputs\": {{x}}}' --answer '$.outputs'"
+                )
+        if kind.startswith("v2"):
+            base = v2["base"] if v2 else path.rstrip("/")
+            model = urlunsplit(parts._replace(path=base))
+            infer = urlunsplit(parts._replace(path=base + "/infer"))
+            protocol, shape = self._describe_v2(model, kind, output, given)
+            return infer, protocol, shape
+        if given is None:
+            raise InvalidInput("this API does not tell how many inputs it takes: pass input_dim")
+        if kind == "mlflow":
+            return url, MLflow(), given
+        if options.request is None or options.answer is None:
+            raise InvalidInput("a JSON API needs a request template and an answer path")
+        return url, JsonMapping(options.request, options.answer), given
+
+    def _describe_v2(
+        self, model: str, kind: str, output: str | None, given: tuple[int, ...] | None
+    ) -> tuple[KServeV2, tuple[int, ...]]:
+        """Read the model's metadata: input name, type and shape."""
+        facts = self._get_json(model) or {}
+        inputs = facts.get("inputs")
+        first = inputs[0] if isinstance(inputs, list) and inputs else {}
+        if isinstance(inputs, list) and len(inputs) > 1:
+            raise InvalidInput(
+                f"{redact(model)} takes {len(inputs)} inputs; only one can be asked"
+            )
+        shape = given
+        tail = first.get("shape", [])[1:] if isinstance(first, dict) else []
+        if tail and all(isinstance(size, int) and size > 0 for size in tail):
+            if given is not None and math.prod(given) != math.prod(tail):
+                raise InvalidInput(f"{redact(model)} takes rows of shape {tail}, not {given}")
+            shape = tuple(tail)
+        if shape is None:
+            raise InvalidInput(
+                f"{redact(model)} does not tell how many inputs it takes: pass input_dim "
+                "(--input-dim) or the shape (--shape)"
+            )
+        binary = kind == "v2-binary"
+        if not binary and self.options.protocol == "auto":
+            root = model.split("/v2/models/")[0] + "/v2"
+            binary = "binary_tensor_data" in ((self._get_json(root) or {}).get("extensions") or ())
+        return (
+            KServeV2(
+                input_name=str(first.get("name", "input-0")),
+                output=output,
+                datatype=self.options.datatype or str(first.get("datatype", "FP64")),
+                binary=binary,
+            ),
+            shape,
+        )
+
+    def _get_json(self, url: str) -> dict[str, Any] | None:
+        """Read a description; None where the server has none. Not a query."""
+        stop = threading.Event()
+        reason = ""
+        for attempt in range(self.options.retries + 1):
+            try:
+                response = self._connection.request("GET", url)
+            except (Lost, NotSent) as error:
+                reason = str(error)
+            else:
+                if response.status not in _RETRIED:
+                    break
+                reason = f"status {response.status}"
+            stop.wait(self._backoff(attempt))
+        else:
+            raise OracleError(f"{redact(url)} cannot be reached: {reason}")
+        self._connection.redirected(url, response)
+        if response.status in {401, 403}:
+            raise OracleError(self._refusal(response))
+        try:
+            facts = json.loads(response.body) if response.status == 200 else None
+        except ValueError:
+            return None
+        return facts if isinstance(facts, dict) else None
+
+    # ------------------------------------------------------------------- ask
+
+    def _ask(self, points: FloatArray) -> ArrayLike:
+        raise NotImplementedError  # pragma: no cover - rows are charged per request
+
+    def _answer(self, points: FloatArray, repeat: int) -> FloatArray:
+        del repeat
+        return self.answer_parts(points, lambda rows, answers: answers)
+
+    def answer_parts(self, points: FloatArray, deliver: Deliver) -> FloatArray:
+        """Answer points in several requests, delivering each one's answers on arrival."""
+        size = self.rows_per_request
+        n = len(points)
+        chunks = [np.arange(i, min(i + size, n), dtype=np.intp) for i in range(0, n, size)]
+        found = _Found(n, deliver)
+        stop = threading.Event()
+        try:
+            if len(chunks) == 1:
+                self._answer_chunk(points, chunks[0], found, stop)
+            else:
+                self._side_by_side(points, chunks, found, stop)
+        except OracleError as error:
+            error.answers = found.prefix()
+            raise
+        return found.all()
+
+    def _side_by_side(
+        self, points: FloatArray, chunks: list[IntArray], found: _Found, stop: threading.Event
+    ) -> None:
+        workers = min(self.options.concurrency, len(chunks))
+        with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+            futures = [
+                pool.submit(self._answer_chunk, points, rows, found, stop) for rows in chunks
+            ]
+            try:
+                for future in concurrent.futures.as_completed(futures):
+                    future.result()
+            except BaseException as error:
+                # What is in flight may still arrive and is kept; nothing new leaves.
+                stop.set()
+                for future in futures:
+                    future.cancel()
+                if not isinstance(error, Stopped):
+                    raise
+                raise OracleError("stopped") from None  # pragma: no cover - set only above
+
+    def _answer_chunk(
+        self, points: FloatArray, rows: IntArray, found: _Found, stop: threading.Event
+    ) -> None:
+        """Answer some rows: halves where the server finds them too many, NaN asked again."""
+        waiting = [(rows, 0)]
+        while waiting:
+            part, nan_tries = waiting.pop(0)
+            response = self._send(points[part], stop)
+            if response.status == 413 and len(part) > 1:
+                self.rows_per_request = min(self.rows_per_request, math.ceil(len(part) / 2))
+                halves = np.array_split(part, math.ceil(len(part) / self.rows_per_request))
+                waiting[:0] = [(half, nan_tries) for half in halves]
+                continue
+            answers = self._decode(response, len(part))
+            whole = np.isfinite(answers).all(axis=1)
+            if whole.any():
+                found.add(part[whole], answers[whole])
+            if not whole.all():
+                if nan_tries == NAN_RETRIES:
+                    row = int(np.flatnonzero(~whole)[0])
+                    raise InvalidAnswer(
+                        f"the target answered {answers[row].tolist()!r} to the same point "
+                        f"{NAN_RETRIES + 1} times: NaN and infinity are not answers"
+                    )
+                waiting.insert(0, (part[~whole], nan_tries + 1))
+
+    def _decode(self, response: Response, rows: int) -> FloatArray:
+        if response.status != 200:
+            raise OracleError(self._refusal(response))
+        try:
+            answers = self._protocol.decode(response.body, response.headers, rows)
+        except UnreluError as error:
+            raise InvalidAnswer(self._connection.scrub(str(error))) from None
+        except Exception as error:
+            raise InvalidAnswer(
+                f"the server's answer cannot be read: {type(error).__name__}"
+            ) from None
+        width = self._output_dim
+        if answers.shape[1] == 0 or (width is not None and answers.shape[1] != width):
+            raise InvalidAnswer(
+                f"the server's answer has shape {answers.shape}, expected ({rows}, {width or 'm'})"
+            )
+        return answers
+
+    def _send(self, points: FloatArray, stop: threading.Event) -> Response:
+        """Send rows until a response comes that more tries would not change."""
+        body, headers = self._protocol.encode(points.reshape(-1, *self._shape))
+        rows = len(points)
+        attempt = redirects = 0
+        while True:
+            self._pacer.wait(rows, stop)
+            self.meter.charge(rows)
+            pause = None
+            try:
+                response = self._connection.request("POST", self._url, body, headers)
+            except NotSent as error:
+                self.meter.refund(rows)
+                reason = str(error)
+            except Lost as error:
+                reason = str(error)
+            else:
+                moved = self._connection.redirected(self._url, response)
+                if moved is not None and redirects < _MAX_REDIRECTS:
+                    self._url, redirects = moved, redirects + 1
+                    continue
+                if response.status not in _RETRIED:
+                    return response
+                reason = self._refusal(response)
+                pause = retry_after(response.headers)
+            if attempt == self.options.retries:
+                raise OracleError(
+                    f"{redact(self._url)} failed {attempt + 1} times; the last time: {reason}"
+                )
+            if pause is not None:
+                if pause > self.options.patience:
+                    raise OracleError(
+                        f"the server asks to wait {pause:.0f} s (Retry-After), longer than the "
+                        f"{self.options.patience:.0f} s allowed; run the same command again later"
+                    )
+                self._pacer.hold(pause)
+            if stop.wait(max(pause or 0.0, self._backoff(attempt))):
+                raise Stopped
+            attempt += 1
+
+    def _backoff(self, attempt: int) -> float:
+        """Return the seconds before the next try; jitter keeps clients apart."""
+        longest = min(self.options.backoff * 2.0**attempt, self.options.backoff_limit)
+        return longest * random.uniform(0.5, 1.0)
+
+    def _refusal(self, response: Response) -> str:
+        text = self._connection.scrub(response.body[:2000].decode(errors="replace"))
+        hint = ""
+        if response.status in {401, 403}:
+            hint = "; put a token into an environment variable and name it (--token-env NAME)"
+        return f"{redact(self._url)} answered status {response.status}: {text}{hint}"
+
+
+class _Found:
+    """Answers of one batch, in the order they arrive."""
+
+    def __init__(self, n: int, deliver: Deliver) -> None:
+        self._deliver = deliver
+        self._answers: FloatArray | None = None
+        self._known = np.zeros(n, dtype=np.bool_)
+        self._lock = threading.Lock()
+
+    def add(self, rows: IntArray, answers: FloatArray) -> None:
+        """Hand answers over, then keep what came back."""
+        kept = self._deliver(rows, np.ascontiguousarray(answers))
+        with self._lock:
+            if self._answers is None:
+                self._answers = np.empty((len(self._known), kept.shape[1]))
+            if kept.shape[1] != self._answers.shape[1]:
+                raise InvalidAnswer("the number of outputs differs within one batch")
+            self._answers[rows] = kept
+            self._known[rows] = True
+
+    def prefix(self) -> FloatArray | None:
+        """Return the answers up to the first row without one."""
+        if self._answers is None:
+            return None
+        end = len(self._known) if self._known.all() else int(np.argmin(self._known))
+        return self._answers[:end].copy() if end else None
+
+    def all(self) -> FloatArray:
+        """Return all answers."""
+        assert self._answers is not None
+        return self._answers
+
+
+def _identity(url: str, protocol: WireProtocol) -> str:
+    """Name the target without what the query part of its address may hold."""
+    query = urlsplit(url).query
+    digest = hashlib.blake2b(query.encode(), digest_size=8).hexdigest()
+    return f"{redact(url)}|{protocol.identity}" + (f"|query:{digest}" if query else "")

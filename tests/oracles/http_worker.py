@@ -1,0 +1,26 @@
+"""An extraction over HTTP in a process of its own: http_worker.py URL LEDGER [PATIENT]."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from unrelu import connect
+from unrelu.algorithms.two_layer import extract_two_layer
+from unrelu.oracles import HTTPOptions
+
+
+def main(url: str, ledger: str) -> None:
+    options = HTTPOptions(protocol="v2", timeout=1.0, backoff=0.02, retries=40, concurrency=4)
+    oracle = connect(url, ledger=ledger, batch_size=16, name="target", http=options)
+    result = extract_two_layer(oracle, rng=3)
+    facts = {
+        "status": result.status.name,
+        "bits": result.network.fingerprint(),
+        "certificate": str(result.certificate),
+    }
+    print(json.dumps(facts))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

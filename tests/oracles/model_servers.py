@@ -1,0 +1,166 @@
+"""Model servers as processes of their own, for tests.
+
+Run as a script: ``model_servers.py LOG PORT FAULTS`` serves a planted network over
+KServe v2. Each inference request is logged as one JSON line: when, which rows
+(digests), and what became of it. FAULTS is ``none`` or a seed: then about one
+request in ten fails, each time in another way, the first NaN included.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from unrelu import connect, planted
+from unrelu.serving import Handler, ModelServer
+
+WIDTHS = (10, 6, 1)
+
+
+NETWORK = planted.random_network(*WIDTHS, rng=0)
+
+
+def row_by_row(points: np.ndarray) -> np.ndarray:
+    """The network's answers, the same bits however rows are batched."""
+    return np.concatenate([NETWORK(row[None]) for row in points])
+
+
+class Chaos:
+    """Decides what happens to each request, and logs it."""
+
+    def __init__(self, log: Path, seed: int | None) -> None:
+        self.log = log.open("a", buffering=1)
+        self.random = None if seed is None else random.Random(f"{seed}:{time.time()}")
+        self.kinds = ["500", "503", "429", "drop", "cut", "stall"]
+        # The first requests of a stormy server meet every fault once, NaN included.
+        self.script = [] if seed is None else ["ok", "nan", *self.kinds]
+        self.lock = threading.Lock()
+
+    def next(self) -> str:
+        with self.lock:
+            if self.random is None:
+                return "ok"
+            if self.script:
+                return self.script.pop(0)
+            return self.random.choice(self.kinds) if self.random.random() < 0.1 else "ok"
+
+    def write(self, points: np.ndarray, outcome: str) -> None:
+        digests = [hashlib.blake2b(row.tobytes(), digest_size=8).hexdigest() for row in points]
+        with self.lock:
+            line = {"time": time.time(), "outcome": outcome, "rows": digests}
+            self.log.write(json.dumps(line) + "\n")
+
+
+class ChaosHandler(Handler):
+    def infer(self, points: np.ndarray, binary: bool) -> None:
+        chaos = self.server.chaos
+        outcome = chaos.next()
+        if outcome in {"ok", "nan"}:
+            if chaos.random is not None:
+                time.sleep(chaos.random.random() * 0.02)  # answers overtake each other
+            self.poison = outcome == "nan"
+            chaos.write(points, outcome)
+            super().infer(points, binary)
+            return
+        chaos.write(points, outcome)
+        self.close_connection = True
+        if outcome in {"500", "503"}:
+            self.reply(int(outcome), {"error": "chaos"})
+        elif outcome == "429":
+            self.send(429, b"{}", {"Retry-After": "0"})
+        elif outcome == "cut":
+            self.send_response(200)
+            self.send_header("Content-Length", "1000")
+            self.end_headers()
+            self.wfile.write(b'{"outputs": [')
+        elif outcome == "stall":
+            time.sleep(2.0)  # the client's patience is one second
+        if outcome in {"drop", "cut"}:
+            self.connection.shutdown(socket.SHUT_RDWR)
+
+    def send(self, status: int, body: bytes, headers: dict[str, str]) -> None:
+        if status == 200 and getattr(self, "poison", False) and "Content-Type" in headers:
+            message = json.loads(body)
+            message["outputs"][0]["data"][-1] = float("nan")
+            body = json.dumps(message).encode()
+            self.poison = False
+        with contextlib.suppress(OSError):
+            super().send(status, body, headers)
+
+
+def read_log(path: Path) -> list[dict]:
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("}")]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_for(url: str, process: subprocess.Popen, seconds: float = 60.0) -> None:
+    """Wait until the server answers anything at all."""
+    from urllib.error import HTTPError
+    from urllib.request import ProxyHandler, build_opener
+
+    opener = build_opener(ProxyHandler({}))
+    deadline = time.monotonic() + seconds
+    while True:
+        assert process.poll() is None, "the server ended"
+        assert time.monotonic() < deadline, f"{url} does not answer"
+        try:
+            opener.open(url, timeout=5).close()
+        except HTTPError:
+            return
+        except OSError:
+            time.sleep(0.05)
+        else:
+            return
+
+
+@contextlib.contextmanager
+def process(command: list[str], ready_url: str, **options) -> Iterator[subprocess.Popen]:
+    """Run a server until the block ends."""
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options
+    ) as server:
+        try:
+            wait_for(ready_url, server, options.pop("seconds", 60.0))
+            yield server
+        finally:
+            server.kill()
+            server.wait()
+
+
+@contextlib.contextmanager
+def chaos_server(log: Path, faults: str = "none", port: int | None = None) -> Iterator[str]:
+    """Serve the planted network in a process of its own; yields the model's address."""
+    port = free_port() if port is None else port
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, __file__, str(log), str(port), faults]
+    with process(command, f"http://127.0.0.1:{port}/v2", env=environment):
+        yield f"http://127.0.0.1:{port}/v2/models/model"
+
+
+if __name__ == "__main__":
+    log_path, port_text, faults_text = sys.argv[1:]
+    model = connect(row_by_row, input_dim=WIDTHS[0])
+    with ModelServer(model, port=int(port_text)) as model_server:
+        model_server.RequestHandlerClass = ChaosHandler
+        model_server.chaos = Chaos(
+            Path(log_path), None if faults_text == "none" else int(faults_text)
+        )
+        model_server.serve_forever(poll_interval=0.05)
