@@ -336,7 +336,9 @@ class _Extraction:
             details |= {"pieces": len(scan.kinks) + 1}
         self.units, self.covariance = found.units, found.covariance
         points = self.draw(256)
-        self.spread = float(self.units(points).std(axis=0).max())
+        values = self.units(points)
+        # A nearly constant function is judged by its size instead.
+        self.spread = float(np.maximum(values.std(axis=0), 1e-3 * np.abs(values).max(0)).max())
         self.coarse = float(self.level(points).max()) > config.coarse * self.spread
         if self.coarse:
             self.covariance = self.covariance * config.coarse_doubt**2
@@ -498,7 +500,10 @@ class _Extraction:
         norms = np.linalg.norm(units.weights, axis=1)
         angle = np.minimum(self.config.same * std / norms + 1e-12, 0.1)
         for group in parallel_groups(units, angle):
-            units = merge_units(units, group)
+            # On one line exact answers tell kinks apart; two lines may meet one unit twice.
+            lines = units.axes[group] @ units.axes[group[0]]
+            if self.coarse or np.abs(lines).min() < 1.0 - 1e-9:
+                units = merge_units(units, group)
         self.units = units
         size = np.linalg.norm(units.outputs, axis=0) * norms
         self.keep(size > self.config.noise_unit * std)
