@@ -172,9 +172,7 @@ def test_biases_come_back_from_far_points(outputs):
     network = planted.random_network(6, 9, outputs, rng=2)
     truth = neurons_of(network)
     oracle = Noisy(as_oracle(network), 1e-4, seed=1)
-    blind = Neurons(
-        truth.weights, np.zeros(9), truth.outputs, truth.linear, np.zeros(outputs)
-    )
+    blind = Neurons(truth.weights, np.zeros(9), truth.outputs, truth.linear, np.zeros(outputs))
     found = measure_biases(oracle, blind, rng=np.random.default_rng(3), config=FarConfig())
     x = np.random.default_rng(4).standard_normal((500, 6))
     # Noise of 1e-4 in about 90 points for 10 unknowns, gates well mixed.

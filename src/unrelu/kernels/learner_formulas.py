@@ -88,9 +88,7 @@ def search_range(
     return k * r + constants.range * (first + second)
 
 
-def gradient_step(
-    r: float, delta: float, k: int, d: int, constants: FaithfulConstants
-) -> float:
+def gradient_step(r: float, delta: float, k: int, d: int, constants: FaithfulConstants) -> float:
     """Return ``alpha`` of Lemma 4.10, line 4 of GETNEURONS."""
     log = math.sqrt(math.log(max(k / delta, math.e)))
     return constants.step * delta * r / (4.0 * k * math.sqrt(d) + k * log)

@@ -124,4 +124,3 @@ def search_residual(
         config=config.survey,
         gradient_config=config.gradients,
     )
-
