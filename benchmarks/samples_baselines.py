@@ -25,12 +25,12 @@ from unrelu.algorithms.samples_learner import learn_from_samples
 from unrelu.kernels.piecewise import Kinks
 from unrelu.networks import ReLUNetwork
 from unrelu.steps.polish import (
-    PolishOptions,
     drop_needless_units,
     fit_kinks,
     linear_fit,
     random_kinks,
 )
+from unrelu.steps.polish_options import PolishOptions
 
 STARTS = 20
 

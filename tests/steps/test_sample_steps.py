@@ -3,22 +3,22 @@ import pytest
 
 from unrelu.kernels.moments import hermite_moments, raw_sums, series_coefficients
 from unrelu.kernels.piecewise import Kinks
+from unrelu.kernels.rare_units import find_rare_units
 from unrelu.samples import as_source
+from unrelu.steps.decompose import residual_signal
 from unrelu.steps.gaussian_inputs import check_gaussian, whitening_for
 from unrelu.steps.improper import consolidated_network, truncated_regression
 from unrelu.steps.moment_stage import project_moments
 from unrelu.steps.polish import (
-    PolishOptions,
     drop_needless_units,
-    find_rare_units,
     fit_kinks,
     kinks_from_units,
     linear_fit,
     merge_coincident,
     orient,
-    residual_signal,
     unit_importance,
 )
+from unrelu.steps.polish_options import PolishOptions
 from unrelu.steps.sample_stream import (
     HoldOut,
     Plan,
@@ -26,8 +26,8 @@ from unrelu.steps.sample_stream import (
     collect_outliers,
     estimate_moments,
     stream_normal_equations,
-    survey_samples,
 )
+from unrelu.steps.sample_survey import survey_samples
 
 OPTIONS = PolishOptions()
 

@@ -80,7 +80,8 @@ from unrelu.steps.gaussian_inputs import GaussianTest, check_gaussian, whitening
 from unrelu.steps.improper import consolidated_network, truncated_regression
 from unrelu.steps.moment_stage import MomentEstimate, moment_estimate
 from unrelu.steps.sample_fit import SampleFit, SamplePolish
-from unrelu.steps.sample_stream import HoldOut, Plan, Survey, Whitening, survey_samples
+from unrelu.steps.sample_stream import HoldOut, Plan, Whitening
+from unrelu.steps.sample_survey import Survey, survey_samples
 
 __all__ = [
     "Identifiability",

@@ -8,7 +8,7 @@ import numpy as np
 
 from unrelu._types import FloatArray
 from unrelu.result import RecoveryResult
-from unrelu.steps.polish import PolishOptions
+from unrelu.steps.polish_options import PolishOptions
 
 __all__ = ["SampleOptions", "SamplesResult"]
 

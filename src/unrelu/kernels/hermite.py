@@ -199,9 +199,7 @@ def hermite_products(x: FloatArray, k: int) -> FloatArray:
     levels = [np.ones((n, 1))] + [np.empty((n, 0)) for _ in range(k)]
     for j in range(d):
         levels = [
-            np.concatenate(
-                [levels[t - c] * table[c][:, j : j + 1] for c in range(t + 1)], axis=1
-            )
+            np.concatenate([levels[t - c] * table[c][:, j : j + 1] for c in range(t + 1)], axis=1)
             for t in range(k + 1)
         ]
     return levels[k]
@@ -209,7 +207,7 @@ def hermite_products(x: FloatArray, k: int) -> FloatArray:
 
 def multi_indices(d: int, k: int) -> list[tuple[int, ...]]:
     """Exponents (c_1, ..., c_d) of total k, in the order of :func:`hermite_products`."""
-    levels: list[list[tuple[int, ...]]] = [[()]] + [[] for _ in range(k)]
+    levels: list[list[tuple[int, ...]]] = [[()], *([] for _ in range(k))]
     for _ in range(d):
         levels = [
             [(*head, c) for c in range(t + 1) for head in levels[t - c]] for t in range(k + 1)

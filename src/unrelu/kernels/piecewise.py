@@ -146,5 +146,5 @@ def damped_step(equations: NormalEquations, damping: float) -> FloatArray:
         factor = scipy.linalg.cho_factor(damped, lower=True, check_finite=False)
         step = scipy.linalg.cho_solve(factor, equations.right, check_finite=False)
     except np.linalg.LinAlgError:
-        step = np.linalg.lstsq(damped, equations.right, rcond=1e-13)[0]
+        return np.asarray(np.linalg.lstsq(damped, equations.right, rcond=1e-13)[0])
     return np.asarray(step)
