@@ -42,8 +42,6 @@ class SpanConfig:
         Angles that are sharp enough unless the caller says otherwise: what a
         first round of float64 values reaches, and what one sharpening pass of
         labels does.
-    aim
-        Part of the tolerance that estimates must reach: they err by some 30 %.
     held_out, held_out_boundary
         Held-out inputs of the certificate, for values and for labels (where
         each costs a bisection).
@@ -68,7 +66,6 @@ class SpanConfig:
     step_points: int = 12
     tolerance: float = 1e-8
     label_tolerance: float = 1e-10
-    aim: float = 0.7
     held_out: int = 200
     held_out_boundary: int = 40
     certificate_margin: float = 20.0

@@ -77,8 +77,6 @@ def span_from_values(
             f"{search.quiet + search.undecided + search.rejected} Gaussian points: the target "
             "is constant there, or its answers are too coarse; try a larger scale",
         )
-    # The angle is an estimate; aim a little below what was asked for.
-    tolerance *= config.aim
     with run.stage("strengthen"):
         strengthen_span(
             oracle, search, rng, noise, step=step, scale=scale, target=tolerance,

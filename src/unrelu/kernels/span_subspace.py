@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 LEAST_SPARE = 50  # degrees of freedom that tell the noise to 10 %
-LEAST_LEVEL = 0.05  # rounding may cancel by luck; don't believe less noise than this
+LEAST_LEVEL = 0.4  # the weakest row may be worse than the spare ones: believe no less
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,15 +57,18 @@ class Spectrum:
     angle: float
 
 
-def spectrum_of_rows(rows: FloatArray, noise: FloatArray, *, margin: float) -> Spectrum:
+def spectrum_of_rows(
+    rows: FloatArray, noise: FloatArray, *, margin: float, independent: bool = False
+) -> Spectrum:
     """Decide the span of ``rows``, ``(P, n)``, whose entries carry ``noise``, ``(P,)``.
 
     Rows are weighted so that every entry has unit noise. The largest singular
     value of a P by n matrix of independent unit noise stays below √P + √n
     (Vershynin 2010, Theorem 5.32), which makes the floor. The angle is the
-    first-order perturbation √(n - r)/s_r of the weakest accepted direction,
-    times the noise that the rows beyond the rank really show. (The rank does
-    not use that: a missed direction would pass for noise.)
+    first-order perturbation √(n - r)/s_r of the weakest accepted direction.
+    With ``independent`` rows (none was fitted to the others) it is corrected by
+    the noise that those beyond the rank really show. The rank does not use
+    that: a missed direction would pass for noise.
     """
     count, n = rows.shape
     floor = float(np.sqrt(count) + np.sqrt(n))
@@ -79,7 +82,7 @@ def spectrum_of_rows(rows: FloatArray, noise: FloatArray, *, margin: float) -> S
     weakest = float(values[rank - 1]) if rank else 0.0
     angle = float(np.sqrt(n - rank) / weakest) if rank else 0.0
     spare = (count - rank) * (n - rank)
-    if count >= rank + 2 and spare >= LEAST_SPARE:
+    if independent and count >= rank + 2 and spare >= LEAST_SPARE:
         # What the rows beyond the rank show is noise: it corrects the noise assumed.
         level = float(np.sqrt(np.sum(values[rank:] ** 2) / spare))
         angle *= max(level, LEAST_LEVEL)
