@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 import random
+import signal
 import socket
 import subprocess
 import sys
@@ -20,6 +21,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import ProxyHandler, build_opener
 
 import numpy as np
 
@@ -111,11 +113,8 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def wait_for(url: str, process: subprocess.Popen, seconds: float = 60.0) -> None:
-    """Wait until the server answers anything at all."""
-    from urllib.error import HTTPError
-    from urllib.request import ProxyHandler, build_opener
-
+def wait_for(url: str, process: subprocess.Popen, seconds: float = 120.0) -> None:
+    """Wait until the server says that it is ready."""
     opener = build_opener(ProxyHandler({}))
     deadline = time.monotonic() + seconds
     while True:
@@ -123,9 +122,7 @@ def wait_for(url: str, process: subprocess.Popen, seconds: float = 60.0) -> None
         assert time.monotonic() < deadline, f"{url} does not answer"
         try:
             opener.open(url, timeout=5).close()
-        except HTTPError:
-            return
-        except OSError:
+        except OSError:  # not yet, or an error status
             time.sleep(0.05)
         else:
             return
@@ -135,13 +132,15 @@ def wait_for(url: str, process: subprocess.Popen, seconds: float = 60.0) -> None
 def process(command: list[str], ready_url: str, **options) -> Iterator[subprocess.Popen]:
     """Run a server until the block ends."""
     with subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options
-    ) as server:
+        [str(word) for word in command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        start_new_session=True, **options,
+    ) as server:  # fmt: skip
         try:
-            wait_for(ready_url, server, options.pop("seconds", 60.0))
+            wait_for(ready_url, server)
             yield server
         finally:
-            server.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(server.pid, signal.SIGKILL)  # its workers too
             server.wait()
 
 
