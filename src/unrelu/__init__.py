@@ -4,8 +4,42 @@ Queries in, network out: ``unrelu.connect`` a target, run an algorithm, look at
 ``result.network`` and ``result.certificate``. This file is the public surface.
 """
 
-from unrelu import planted
+from typing import TYPE_CHECKING, Any
+
+from unrelu import modular, planted
 from unrelu._version import __version__
+from unrelu.algorithms.query_learner import LearnerResult, learn_from_queries
+from unrelu.algorithms.samples_learner import (
+    Identifiability,
+    SamplesResult,
+    hermite_risk,
+    identifiability,
+    learn_from_population,
+    learn_from_samples,
+)
+from unrelu.algorithms.span import (
+    Obfuscation,
+    SpanPlan,
+    SpanResult,
+    obfuscate,
+    recover_span,
+    recover_span_from_replies,
+)
+from unrelu.algorithms.structured_layers import (
+    BinaryLayerResult,
+    EvenLayerResult,
+    recover_binary_layer,
+    recover_even_layer,
+)
+from unrelu.algorithms.threshold_detector import DetectedLayerResult, detect_directions
+from unrelu.algorithms.thresholds import (
+    HalfspacesResult,
+    LowestLayerResult,
+    draw_biased_samples,
+    learn_halfspaces,
+    recover_lowest_layer,
+)
+from unrelu.algorithms.two_layer import TwoLayerResult, extract_two_layer
 from unrelu.diagnostics import Diagnosis, diagnose
 from unrelu.errors import (
     BudgetExhausted,
@@ -30,29 +64,70 @@ from unrelu.result import (
     Status,
 )
 
+if TYPE_CHECKING:
+    from unrelu.algorithms.samples_estimator import HermiteNetRegressor
+
 __all__ = [
+    "BinaryLayerResult",
     "BudgetExhausted",
     "Certificate",
     "Comparison",
+    "DetectedLayerResult",
     "Diagnosis",
+    "EvenLayerResult",
+    "HalfspacesResult",
+    "HermiteNetRegressor",
+    "Identifiability",
     "InvalidAnswer",
     "InvalidInput",
+    "LearnerResult",
     "Ledger",
     "LedgerError",
     "LedgerFull",
+    "LowestLayerResult",
     "MissingExtra",
+    "Obfuscation",
     "Oracle",
     "OracleError",
     "Provenance",
     "QueryStats",
     "ReLUNetwork",
     "RecoveryResult",
+    "SamplesResult",
+    "SpanPlan",
+    "SpanResult",
     "StageReport",
     "Status",
+    "TwoLayerResult",
     "UnreluError",
     "__version__",
     "compare",
     "connect",
+    "detect_directions",
     "diagnose",
+    "draw_biased_samples",
+    "extract_two_layer",
+    "hermite_risk",
+    "identifiability",
+    "learn_from_population",
+    "learn_from_queries",
+    "learn_from_samples",
+    "learn_halfspaces",
+    "modular",
+    "obfuscate",
     "planted",
+    "recover_binary_layer",
+    "recover_even_layer",
+    "recover_lowest_layer",
+    "recover_span",
+    "recover_span_from_replies",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the scikit-learn estimator when it is asked for: its import is slow."""
+    if name == "HermiteNetRegressor":
+        from unrelu.algorithms.samples_estimator import HermiteNetRegressor
+
+        return HermiteNetRegressor
+    raise AttributeError(f"module 'unrelu' has no attribute {name!r}")

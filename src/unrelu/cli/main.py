@@ -12,7 +12,11 @@ from unrelu.cli._common import takes_target
 from unrelu.cli.demo import demo
 from unrelu.cli.doctor import doctor
 from unrelu.cli.extract import extract
+from unrelu.cli.learn import learn
+from unrelu.cli.obfuscate import obfuscate
+from unrelu.cli.reproduce_span import reproduce_span
 from unrelu.cli.serve import serve
+from unrelu.cli.span import span
 
 app = typer.Typer(
     name="unrelu",
@@ -47,8 +51,19 @@ def unrelu(
 app.command()(demo)
 app.command()(takes_target(doctor))
 app.command()(takes_target(extract))
+app.command()(learn)
+app.command()(takes_target(span))
+app.command()(takes_target(obfuscate))
 app.command()(takes_target(serve))
 app.add_typer(ledger.app, name="ledger")
+reproduce = typer.Typer(no_args_is_help=True, help="Repeat a paper's experiments.")
+reproduce.command("span")(reproduce_span)
+app.add_typer(reproduce, name="reproduce")
+
+
+@reproduce.callback()
+def _reproduce() -> None:
+    """Repeat a paper's experiments and write its figures."""
 
 
 def run() -> None:
