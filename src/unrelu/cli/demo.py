@@ -31,7 +31,11 @@ def demo(seed: SeedOption = 0, as_json: JsonOption = False, quiet: QuietOption =
     probabilities only, through a ledger in a temporary folder. The last line
     says how close the recovered network is to the hidden one.
     """
-    say = (lambda *_: None) if quiet or as_json else console.print
+
+    def say(text: str) -> None:
+        if not (quiet or as_json):
+            console.print(text)
+
     with friendly(), tempfile.TemporaryDirectory(prefix="unrelu-demo-") as folder:
         say("Training a digit classifier (64-32-10) and hiding it ...")
         truth, _ = planted.digits_classifier(32, rng=seed)
