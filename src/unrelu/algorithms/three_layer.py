@@ -118,8 +118,26 @@ class ThreeLayerConfig:
     """Fresh starts after a failed check."""
     checks: int = 60
     """Gaussian inputs at which the network is looked at before the certificate."""
+    many: float = 3.0
+    """Second-layer units, over the kinks that one line shows, that are too many. A line meets
+    nearly every unit once or more."""
+    around: float = 3.0
+    flat: float = 0.01
+    """The checks' spread counts as at least ``flat`` times that of all answers at up to
+    ``around`` times typical inputs."""
     good: float = 1e-12
     """Largest deviation at the checks, over their spread, at which no polish is needed."""
+    close: float = 1e-3
+    """The same below which the structure is right, and more answers can sharpen it."""
+    sharp: float = 1e-11
+    """The same below which the answers at hand suffice for the polish."""
+    unsharp: float = 3e-10
+    """The same after a polish above which another round follows."""
+    rounds: int = 3
+    extra: float = 0.5
+    """Answers per parameter asked at typical inputs otherwise."""
+    extra_reach: float = 3.0
+    """They lie at one to so many times typical inputs: farther out slopes weigh more."""
     fair: float = 1e-7
     """The same above which a start has failed."""
     far: float = 300.0
@@ -164,11 +182,18 @@ class ThreeLayerResult(RecoveryResult):
 
 
 class _Failed(Exception):
-    """A start that cannot go on; ``final`` where another would fail the same way."""
+    """A start that cannot go on.
 
-    def __init__(self, status: Status, message: str, *, final: bool = False) -> None:
+    ``final``: another would fail the same way. ``structural``: it probably would,
+    and one more is enough to know.
+    """
+
+    def __init__(
+        self, status: Status, message: str, *, final: bool = False, structural: bool = False
+    ) -> None:
         super().__init__(message)
-        self.status, self.message, self.final = status, message, final
+        self.status, self.message = status, message
+        self.final, self.structural = final, structural
 
 
 class _Extraction:
@@ -411,14 +436,22 @@ class _Extraction:
                     k,
                     black_box.noise(self.noise),
                     rng=self.rng,
+                    max_units=int(config.many * (self.kinks + 10)),
                     config=config.orthant,
                     gradient_config=config.gradients,
                 )
             except BudgetExhausted as error:
                 if black_box.exhausted:
-                    raise _Failed(Status.PARTIAL, str(error)) from error
+                    raise _Failed(Status.PARTIAL, str(error), structural=True) from error
                 raise
             details |= {"units": len(found.weights), "open axes": found.open_axes}
+        if found.open_axes == k:
+            raise _Failed(
+                Status.PARTIAL,
+                f"the layers above the first show ever more hyperplanes ({len(found.weights)} "
+                "so far): more than one hidden layer is there, or the first layer is incomplete",
+                structural=True,
+            )
         self.second_width = len(found.weights)
         self.network, self.free = assemble(self.weights, self.biases, found, config.top)
         self.progress.update("top layers", 1, 1, f"{self.second_width} second-layer units")
@@ -433,7 +466,12 @@ class _Extraction:
         points = self.rng.standard_normal((config.checks, self.domain.dimension))
         with self.stage("check") as details:
             answers = self.oracle(points)
-            spread = max(float(answers.std(axis=0).max()), np.finfo(np.float64).tiny)
+            # A target that is flat at typical inputs varies at those that found its kinks.
+            x, y = self.oracle.stored()
+            near = np.linalg.norm(x, axis=1) <= config.around * self.domain.scale
+            spread = float(answers.std(axis=0).max())
+            spread = max(spread, config.flat * float(y[near].std(axis=0).max()))
+            spread = max(spread, np.finfo(np.float64).tiny)
 
             def error() -> float:
                 assert self.network is not None
@@ -443,31 +481,43 @@ class _Extraction:
             details["before polish"] = self.check_error
         if self.check_error <= config.good:
             return
-        self.progress.update("polish", 0, None)
-        with self.stage("polish") as details:
-            x, y = self.oracle.stored()
-            near = np.linalg.norm(x, axis=1) <= config.far * self.domain.scale
-            done = polish(
-                self.network,
-                x[near],
-                y[near],
-                self.noise.at(x[near]),
-                free=self.free,
-                config=config.polish,
-            )
-            old, kept = self.network, self.check_error
-            self.network = done.network
-            self.check_error = error()
-            details |= {"before": done.before, "after": done.after, "steps": done.steps}
-            if self.check_error > kept:
-                self.network, self.check_error = old, kept
+        for attempt in range(config.rounds):
+            if attempt and not config.unsharp < self.check_error < config.close:
+                break
+            if config.sharp < self.check_error < config.close:
+                with self.stage("refinement"):
+                    count = int(config.extra * self.network.parameters)
+                    x = self.rng.standard_normal((count, self.domain.dimension))
+                    self.oracle(x * self.rng.uniform(1.0, config.extra_reach, (count, 1)))
+            self.progress.update("polish", attempt, None)
+            with self.stage("polish") as details:
+                old, kept = self.network, self.check_error
+                details |= self.polish()
+                self.check_error = error()
+                details["check"] = self.check_error
+                if self.check_error > kept:
+                    self.network, self.check_error = old, kept
         if self.check_error > config.fair:
             raise _Failed(
                 Status.PARTIAL,
                 f"the network found deviates by {self.check_error:.2g} of the answers' spread at "
                 "typical inputs: a unit is missing, or the target has more hidden layers than "
                 "two",
+                structural=self.check_error > config.close,
             )
+
+    def polish(self) -> dict[str, Any]:
+        """Fit both layers together to all answers gathered."""
+        assert self.network is not None
+        assert self.noise is not None
+        x, y = self.oracle.stored()
+        near = np.linalg.norm(x, axis=1) <= self.config.far * self.domain.scale
+        x, y = x[near], y[near]
+        done = polish(
+            self.network, x, y, self.noise.at(x), free=self.free, config=self.config.polish
+        )
+        self.network = done.network
+        return {"before": done.before, "after": done.after, "steps": done.steps}
 
     def start(self) -> None:
         """One start: all stages up to the check."""
@@ -517,6 +567,7 @@ def extract_three_layer(
     )
     certificate: Certificate | None = None
     status, message = Status.NUMERICAL_FAILURE, ""
+    structural = 0
     try:
         for _ in range(config.restarts + 1):
             try:
@@ -524,7 +575,8 @@ def extract_three_layer(
                 status, message, certificate = _certify(run)
             except _Failed as failure:
                 status, message = failure.status, failure.message
-                if failure.final:
+                structural += failure.structural
+                if failure.final or structural > 1:
                     break
                 continue
             if status is Status.RECOVERED:

@@ -1,9 +1,9 @@
-"""Gauss-Newton polish of a ReLU network of any depth on given answers.
+r"""Gauss-Newton polish of a ReLU network of any depth on given answers.
 
 With every gate fixed a network is a product of its layers, smooth in all of
 them; a step solves the weighted linear least-squares problem
 
-.. math:: \\min_s \\sum_n \\|(J_n s - r_n) / \\sigma_n\\|^2
+.. math:: \min_s \sum_n \|(J_n s - r_n) / \sigma_n\|^2
 
 where ``r_n`` is the residual at point n and ``J_n`` the Jacobian. The normal
 matrix, factored, only preconditions: the step itself comes from conjugate
@@ -40,8 +40,10 @@ class PolishConfig:
     """Rows of the Jacobian in memory at a time."""
     ridge: float = 1e-13
     """Added to the levelled normal matrix: what no answer determines stays as it is."""
-    inner: int = 40
+    inner: int = 120
     """Conjugate-gradient steps per Gauss-Newton step."""
+    factorisations: int = 2
+    """Times the normal matrix is formed at most: it is what a polish costs."""
     inner_accuracy: float = 1e-8
     """Relative gradient at which they stop."""
     inner_enough: float = 1e-3
@@ -312,11 +314,13 @@ def polish(
     pulled, cost = robust(residual)
     before, taken = cost, 0
     fresh: _Preconditioner | None = None
+    formed = 0
     for _ in range(config.steps):
         if fresh is None:
             fresh = _precondition(layers, inputs, gates, pulled, mask, config)
+            formed += 1
         move, enough = _step(layers, inputs, gates, residual, pulled, len(mask), fresh, config)
-        if not enough:
+        if not enough and formed < config.factorisations:
             fresh = None
         if not np.isfinite(move).all():
             break

@@ -1,4 +1,4 @@
-"""Which kinks of a line belong to the first hidden layer? (Algorithm 7)
+"""Tell which kinks of a line belong to the first hidden layer (Algorithm 7).
 
 The hyperplane of a first-layer unit never ends: every point of it is critical,
 but for flat spots. A unit of a later layer bends where it meets a first-layer
@@ -49,7 +49,7 @@ class LayerTestConfig:
     shrink: float = 8.0
     attempts: int = 7
     """A step whose answers are not on a line is shortened, so many times."""
-    reach: tuple[float, ...] = (8.0, 13.0, 5.0, 23.0, 3.0, 41.0)
+    reach: tuple[float, ...] = (8.0, 13.0, 5.0, 23.0, 3.0, 1.5, 0.7)
     """How far to go along the hyperplane (R in Algorithm 7), over scale + |t|: most
     hyperplanes of the first layer lie nearer than that. Later values are for spots that were
     flat or had a second kink nearby."""

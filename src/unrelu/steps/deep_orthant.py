@@ -56,6 +56,9 @@ class OrthantConfig:
     spurious: float = 1e-7
     """Units smaller than this part of the largest one are traces of errors of others."""
     polish: PolishConfig = dataclasses.field(default_factory=lambda: PolishConfig(steps=4))
+    tight: float = 1e-11
+    """Error of the units, over their size, above which they are polished before the next axis:
+    it is the tolerance of what follows."""
     explained: float = 1e3
     """Answers within so many deviations are what the known units should explain."""
     polish_far: float = 1e3
@@ -356,6 +359,7 @@ def recover_on_orthant(
     noise: NoiseModel,
     *,
     rng: np.random.Generator,
+    max_units: int = 100_000,
     config: OrthantConfig | None = None,
     gradient_config: GradientConfig | None = None,
 ) -> OrthantUnits:
@@ -367,6 +371,8 @@ def recover_on_orthant(
         ``(n, k) -> (n, m)``.
     noise
         Of the answers, as a function of the norm of s.
+    max_units
+        The search is given up beyond so many: the function has more layers.
     """
     config = OrthantConfig() if config is None else config
     gradient_config = GradientConfig() if gradient_config is None else gradient_config
@@ -396,13 +402,22 @@ def recover_on_orthant(
     base = float(np.median(found.std))
     path = _Path(ask, noise, rng, config, gradient_config, units, base)
     for reach in config.reaches:
-        open_axes = 0
+        open_axes, new = 0, False
         for axis in rng.permutation(k):
             for _ in range(config.passes):
                 if not path.search(int(axis), reach):
                     break
-                path.polish()
+                new = True
+                size = np.linalg.norm(units.weights, axis=1).max()
+                if path.slack() > config.tight * size:
+                    path.polish()
+                    new = False
+                if len(units.weights) > max_units:
+                    units.open_axes = k
+                    return units
             else:
                 open_axes += 1
         units.open_axes = open_axes
+        if new:
+            path.polish()
     return units

@@ -50,6 +50,8 @@ class RowConfig:
     reaches 1e-9 in narrow pieces; a missing unit's part is of the order of its weight."""
     certain: float = 40.0
     """The same part must also exceed so many standard deviations."""
+    blind: int = 4
+    """Pieces measured on a line without a first-layer kink."""
     surplus: float = 1.1
     """Equations per row in the lift."""
     sign_points: int = 8
@@ -168,6 +170,8 @@ def measure_rows(
     gradient_config = GradientConfig() if gradient_config is None else gradient_config
     pieces = np.unique(np.concatenate([kinks, kinks + 1]))
     centers, room = piece_centers(scan, line)
+    if len(kinks) == 0:  # no row, but gradients that show whether one is missing
+        pieces = np.argsort(-room)[: config.blind]
     t = centers[pieces]
     points = line.points(t)
     values = np.array([scan.pieces[p].predict(float(s)) for p, s in zip(pieces, t, strict=True)])
@@ -199,6 +203,7 @@ def measure_rows(
     used = np.median(np.abs(found.steps), axis=1) if len(local) else steps
     measured = PieceGradients(points, values, gradients, std, used)
     place = {int(p): i for i, p in enumerate(pieces)}
+    kinks = kinks[np.isin(kinks, pieces) & np.isin(kinks + 1, pieces)]
     left = np.array([place[int(k)] for k in kinks], dtype=np.intp)
     right = np.array([place[int(k) + 1] for k in kinks], dtype=np.intp)
     jump = gradients[right] - gradients[left]  # (k, m, n), each of rank one

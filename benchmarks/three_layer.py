@@ -1,0 +1,175 @@
+"""Exact extraction of depth-3 networks against the ground truth.
+
+Random networks with weights N(0, 1/fan-in) and biases N(0, 0.25), a trained
+classifier's logits, targets outside the assumptions (more first-layer units
+than inputs, three hidden layers, a top layer that is flat over most of the
+orthant), and the rate of failure against d2/d1 beside Theorem 5's bound.
+``ratio`` is queries over parameters, the certificate's excluded; ``error`` is
+max |f - f^| over 10,000 Gaussian inputs over std(f). In the hostile rows a
+success is any status that is true: no RECOVERED with an error above 1e-5.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness import Row, main
+from unrelu import planted
+from unrelu.algorithms.choose_depth import extract
+from unrelu.algorithms.three_layer import extract_three_layer
+from unrelu.networks import ReLUNetwork
+from unrelu.oracles import connect
+
+SAMPLES = 10_000
+FALSE = 1e-5
+"""Error, over std(f), above which RECOVERED is a lie."""
+
+
+def error_of(found: ReLUNetwork | None, truth: ReLUNetwork, seed: int) -> float:
+    if found is None:
+        return float("inf")
+    x = np.random.default_rng(10_000_000 + seed).standard_normal((SAMPLES, truth.input_dim))
+    f = truth(x)
+    spread = float(f.std(axis=0).max())
+    return float(np.abs(f - found(x)).max()) / (spread if spread > 0 else 1.0)
+
+
+def facts(truth: ReLUNetwork, seed: int, limit: float) -> dict[str, Any]:
+    oracle = connect(truth)
+    start = time.perf_counter()
+    result = extract_three_layer(oracle, rng=seed)
+    seconds = time.perf_counter() - start
+    error = error_of(result.network, truth, seed)
+    first, second = truth.hidden_widths[:2]
+    spent = result.queries.without_certificate
+    right = result.first_width == first and result.second_width <= second
+    return {
+        "success": result.success and right and error <= limit,
+        "status": result.status.name,
+        "error": error,
+        "ratio": spent / truth.parameters,
+        "queries": spent,
+        "certificate": result.queries.total - spent,
+        "round_trips": result.queries.round_trips,
+        "first_width": result.first_width,
+        "second_width": result.second_width,
+        "starts": result.starts,
+        "condition": result.condition,
+        "false_recovered": int(result.success and error > FALSE),
+        "own_seconds": seconds,
+    }
+
+
+def run_random(seed: int, *, shape: tuple[int, ...], limit: float) -> dict[str, Any]:
+    return facts(planted.random_network(*shape, rng=seed), seed, limit)
+
+
+def run_digits(seed: int, *, hidden: tuple[int, int], limit: float) -> dict[str, Any]:
+    truth, _ = planted.digits_classifier(*hidden, rng=seed)
+    return facts(truth, seed, limit)
+
+
+def flat_top(*shape: int, seed: int) -> ReLUNetwork:
+    """Plant second-layer units that are off over most of the orthant."""
+    base = planted.random_network(*shape, rng=seed)
+    biases = [base.biases[0], -np.abs(base.biases[1]) - 1.0, base.biases[2]]
+    return ReLUNetwork(base.weights, biases)
+
+
+def run_hostile(seed: int, *, kind: str, shape: tuple[int, ...]) -> dict[str, Any]:
+    if kind == "flat":
+        truth = flat_top(*shape, seed=seed)
+    else:
+        truth = planted.random_network(*shape, rng=seed)
+    start = time.perf_counter()
+    result = extract(connect(truth), rng=seed)
+    error = error_of(result.network, truth, seed)
+    false = result.success and error > FALSE
+    return {
+        "success": not false,
+        "recovered": int(result.success),
+        "status": result.status.name,
+        "error": error if result.success else 0.0,
+        "queries": result.queries.without_certificate,
+        "false_recovered": int(false),
+        "own_seconds": time.perf_counter() - start,
+    }
+
+
+def run_flatness(seed: int, *, shape: tuple[int, int, int]) -> dict[str, Any]:
+    """Measure how often the extraction fails, beside Theorem 5's bound, at one d2/d1."""
+    d, d1, d2 = shape
+    outcome = run_random(seed, shape=(d, d1, d2, 1), limit=1e-6)
+    bound = min(1.0, (math.e * d2 / d1) ** (d1 + 1) / 2.0**d2)
+    return {
+        "success": outcome["false_recovered"] == 0,
+        "failed": float(not outcome["success"]),
+        "bound": bound,
+        "status": outcome["status"],
+        "error": outcome["error"] if outcome["success"] else 0.0,
+        "ratio": outcome["ratio"],
+        "false_recovered": outcome["false_recovered"],
+    }
+
+
+def random_row(
+    shape: tuple[int, ...], count: int, least: int, limit: float, ratio: float, timeout: float
+) -> Row:
+    return Row(
+        "-".join(map(str, shape)),
+        run=partial(run_random, shape=shape, limit=limit),
+        seeds=range(41_000, 41_000 + count),
+        target={"success": least, "max:error": limit, "ratio": ratio},
+        timeout=timeout,
+    )
+
+
+ROWS = [
+    random_row((10, 5, 20, 1), 200, 198, 1e-10, 10.0, 60.0),
+    random_row((20, 10, 40, 1), 100, 98, 1e-9, 7.0, 120.0),
+    random_row((10, 10, 10, 1), 200, 196, 1e-9, 8.0, 60.0),
+    random_row((40, 20, 80, 1), 50, 48, 1e-8, 8.0, 600.0),
+    random_row((80, 40, 20, 1), 40, 38, 3e-9, 3.5, 600.0),
+    random_row((100, 20, 70, 1), 40, 38, 1e-7, 4.5, 900.0),
+    Row(
+        "64-16-32-10 digits",
+        run=partial(run_digits, hidden=(16, 32), limit=1e-6),
+        seeds=range(41_000, 41_010),
+        target={"success": 9, "max:error": 1e-6, "ratio": 15.0},
+        timeout=900.0,
+    ),
+    *(
+        Row(
+            f"hostile: {name}",
+            run=partial(run_hostile, kind=kind, shape=shape),
+            seeds=range(42_000, 42_000 + count),
+            target={"success": count, "max:false_recovered": 0},
+            timeout=300.0,
+        )
+        for name, kind, shape, count in (
+            ("d1 > d, 6-12-10-1", "wide", (6, 12, 10, 1), 40),
+            ("three hidden layers, 10-6-6-6-1", "deep", (10, 6, 6, 6, 1), 40),
+            ("narrow top, 10-8-2-1", "narrow", (10, 8, 2, 1), 40),
+            ("flat top, 10-5-5-1", "flat", (10, 5, 5, 1), 40),
+            ("flat top, 8-8-8-1", "flat", (8, 8, 8, 1), 40),
+        )
+    ),
+    *(
+        Row(
+            f"d2/d1 = {d2 / 8:g}, 10-8-{d2}-1",
+            run=partial(run_flatness, shape=(10, 8, d2)),
+            seeds=range(43_000, 43_020),
+            target={"success": 20},
+            timeout=120.0,
+        )
+        for d2 in (2, 4, 8, 16, 28)
+    ),
+]
+
+if __name__ == "__main__":
+    main("three_layer", ROWS)
