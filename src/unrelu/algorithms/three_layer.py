@@ -64,6 +64,7 @@ from unrelu._random import RandomState, as_generator
 from unrelu._types import BoolArray, FloatArray
 from unrelu.errors import BudgetExhausted
 from unrelu.kernels.deep_polish import PolishConfig, polish
+from unrelu.kernels.deep_regions import cover_gates
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles import as_oracle
 from unrelu.oracles.base import Oracle
@@ -136,6 +137,9 @@ class ThreeLayerConfig:
     rounds: int = 3
     extra: float = 0.5
     """Answers per parameter asked at typical inputs otherwise."""
+    pool: int = 10_000
+    rare: float = 0.02
+    """States of units held by less than this part of so many typical inputs are looked for."""
     extra_reach: float = 3.0
     """They lie at one to so many times typical inputs: farther out slopes weigh more."""
     fair: float = 1e-7
@@ -486,9 +490,7 @@ class _Extraction:
                 break
             if config.sharp < self.check_error < config.close:
                 with self.stage("refinement"):
-                    count = int(config.extra * self.network.parameters)
-                    x = self.rng.standard_normal((count, self.domain.dimension))
-                    self.oracle(x * self.rng.uniform(1.0, config.extra_reach, (count, 1)))
+                    self.refine()
             self.progress.update("polish", attempt, None)
             with self.stage("polish") as details:
                 old, kept = self.network, self.check_error
@@ -505,6 +507,18 @@ class _Extraction:
                 "two",
                 structural=self.check_error > config.close,
             )
+
+    def refine(self) -> None:
+        """Ask typical inputs, and some for every unit that is rarely on or rarely off."""
+        assert self.network is not None
+        config = self.config
+        count = int(config.extra * self.network.parameters)
+        pool = self.rng.standard_normal((config.pool, self.domain.dimension))
+        pool *= self.rng.uniform(1.0, config.extra_reach, (config.pool, 1))
+        need = len(self.weights) + 2  # a unit has that many parameters, a bias and an output
+        rare = cover_gates(self.network, pool, config.rare, need)
+        x = pool[np.union1d(rare, np.arange(min(count, len(pool))))]
+        self.oracle(x)
 
     def polish(self) -> dict[str, Any]:
         """Fit both layers together to all answers gathered."""
