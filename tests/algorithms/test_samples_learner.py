@@ -356,3 +356,13 @@ def test_labels_with_few_decimals(decimals):
     # A step over sqrt 12, less what exact zeros do not round.
     assert 0.5 < result.noise * np.sqrt(12) * 10.0**decimals < 1.05
     assert error(truth, result.network) < 10.0**-decimals
+
+
+def test_a_thin_bump_is_not_called_noise():
+    # Half of the variance sits on one sample in 2,500: no noise looks like that.
+    from unrelu import planted as nets
+
+    target = nets.bump(6, width=1e-3, extra=3, rng=3)
+    x = np.random.default_rng(0).standard_normal((40_000, 6))
+    result = learn_from_samples(x, target(x)[:, 0], rng=0)
+    assert result.status is Status.PARTIAL

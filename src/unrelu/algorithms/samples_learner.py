@@ -428,7 +428,7 @@ def _conclude(
         stages=tuple(clock.stages),
         width=len(fit.model.u),
         noise=fit.noise,
-        signs_determined=fit.oriented and fit.orientations == 1,
+        signs_determined=len(fit.model.u) == 0 or (fit.oriented and fit.orientations == 1),
         orientations=fit.orientations,
         moment_weights=estimate.w,
         moment_outer=estimate.a,
@@ -459,7 +459,7 @@ def _verdict(
     if fit.exact and fit.unexplained == 0:
         if certificate.max_deviation <= options.tolerance * scale:
             signs = (
-                "" if fit.oriented and fit.orientations == 1
+                "" if len(fit.model.u) == 0 or (fit.oriented and fit.orientations == 1)
                 else "; the samples do not determine every unit's orientation"
             )  # fmt: skip
             return Status.RECOVERED, f"{units} meet every sample to rounding{signs}"

@@ -273,7 +273,7 @@ def grow_and_prune(
         fit = fit_kinks(linear_fit(grown, x, y), x, y, options)
         notes.append(f"round {turn + 1}: {len(w)} units added, rms {fit.rms / scale:.1e}")
         fit = drop_needless_units(fit, x, y, options, at_least=width or 0)
-        if fit.rms < best.rms * (1.0 - 1e-3) or (
+        if fit.rms < 0.97 * best.rms or (
             fit.rms <= best.rms * (1 + 1e-3) and len(fit.model.u) < len(best.model.u)
         ):
             best = fit

@@ -22,7 +22,8 @@ class PolishOptions:
     iterations
         Levenberg-Marquardt steps at most; 7 suffice from a cosine of 0.98.
     stall
-        Relative decrease of the sum of squares below which it stops.
+        Relative decrease of the sum of squares below which it stops: a good fit
+        falls tenfold a step, and a noisy one is finished on all samples.
     starts
         Power-method starts per wanted direction; each direction's basin holds
         about 1/m of the sphere, so 20 per direction miss one with odds e^-20.
@@ -47,7 +48,7 @@ class PolishOptions:
     exact: float = 1e-11
     met: float = 1e-9
     iterations: int = 60
-    stall: float = 1e-9
+    stall: float = 1e-6
     starts: int = 20
     power_iterations: int = 400
     power_shift: float = 0.3
