@@ -1,9 +1,9 @@
-"""Least squares for the gradients of units whose gates are known.
+r"""Least squares for the gradients of units whose gates are known.
 
 At a point x where the gates ``on_j(x)`` are known, the derivative of a depth-2
 network along any direction q is linear in the derivatives of its parts:
 
-.. math:: \\partial_q f(x) = A q + \\sum_j on_j(x) \\, u_j \\, \\langle w_j, q \\rangle
+.. math:: \partial_q f(x) = A q + \sum_j on_j(x) \, u_j \, \langle w_j, q \rangle
 
 With the ``u_j`` known, the unknowns ``theta = (A q, <w_1, q>, ..., <w_k, q>)``
 are the same numbers in every measured gradient, and their covariance is the
@@ -153,18 +153,12 @@ def refit_outputs(
     blocks = (between[:, None, :] * weights.T).reshape((p - 1) * n, k)
     for o in range(m):
         spread = np.sqrt(std[1:, o] ** 2 + std[:-1, o] ** 2).repeat(n)
-        rows = np.concatenate(
-            [blocks / spread[:, None], np.diag(speed / np.sqrt(jump_var[:, o]))]
-        )
+        rows = np.concatenate([blocks / spread[:, None], np.diag(speed / np.sqrt(jump_var[:, o]))])
         right = np.concatenate(
             [change[:, o].ravel() / spread, jumps[:, o] / np.sqrt(jump_var[:, o])]
         )
         level = np.sqrt((rows**2).sum(axis=0))
-        gram = (rows / level).T @ (rows / level)
-        # One step of refinement makes up for the squared condition of the normal equations.
-        factor = scipy.linalg.cho_factor(gram, lower=True)
-        u = scipy.linalg.cho_solve(factor, (rows / level).T @ right) / level
-        u += scipy.linalg.cho_solve(factor, (rows / level).T @ (right - rows @ u)) / level
+        u = np.linalg.lstsq(rows / level, right, rcond=None)[0] / level
         outputs[o] = u
     return outputs
 

@@ -1,6 +1,6 @@
-"""Hidden units of a depth-2 network in the form in which they are found.
+r"""Hidden units of a depth-2 network in the form in which they are found.
 
-.. math:: f(x) = A x + c + \\sum_j u_j \\, \\max(0, \\langle w_j, x \\rangle + b_j)
+.. math:: f(x) = A x + c + \sum_j u_j \, \max(0, \langle w_j, x \rangle + b_j)
 
 Each unit keeps an anchor, a point known to lie on its hyperplane, so that a
 corrected direction turns the hyperplane about that point. The orientation of a

@@ -136,8 +136,8 @@ def _cluster_points(
 ) -> FloatArray:
     """Return four collinear points at each place, ``(4 c, d)``."""
     direction = rng.standard_normal(places.shape)
-    direction *= config.cluster_spacing * domain.scale / np.linalg.norm(
-        direction, axis=1, keepdims=True
+    direction *= (
+        config.cluster_spacing * domain.scale / np.linalg.norm(direction, axis=1, keepdims=True)
     )
     if domain.bounds is not None:  # towards the middle of the other places: stays inside
         direction = np.roll(places, 1, axis=0) - places

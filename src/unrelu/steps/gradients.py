@@ -335,9 +335,7 @@ def measure_gradients(
         chunks = [make(p, head) for p in range(count)]
         job.run(chunks)
         parts = np.array_split(np.arange(config.pilot, n), -(-(n - config.pilot) // config.chunk))
-        rest = [
-            make(c.piece, part, config.shrink**c.attempt) for c in chunks for part in parts
-        ]
+        rest = [make(c.piece, part, config.shrink**c.attempt) for c in chunks for part in parts]
         job.run(rest)
         chunks += rest
     derivatives = np.zeros((count, n, values.shape[1]))

@@ -15,6 +15,7 @@ test, one for what is lost in splitting.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 
@@ -162,7 +163,7 @@ class _Piece:
             self.refit()
 
     def state(self) -> tuple[int, int, int]:
-        """What a decision about the gap to the right depends on."""
+        """Return what a decision about the gap to the right depends on."""
         other = self.right
         size = len(self.t) + len(self.doubts)
         return (size, id(other), 0 if other is None else len(other.t))
@@ -219,9 +220,7 @@ class _Search:
 
     # ------------------------------------------------------------------- fits
 
-    def _tells(
-        self, piece: _Piece, t: float, std: FloatArray, level: float | None = None
-    ) -> bool:
+    def _tells(self, piece: _Piece, t: float, std: FloatArray, level: float | None = None) -> bool:
         """Whether a piece predicts its value at t well enough to judge an answer by it.
 
         A line through points that are close together predicts anything far
@@ -275,7 +274,7 @@ class _Search:
                 pieces += [_Piece([a], [b], [c]) for a, b, c in zip(*columns, strict=True)]
             else:
                 pieces.append(whole)
-        for a, b in zip(pieces, pieces[1:], strict=False):
+        for a, b in itertools.pairwise(pieces):
             a.right, b.left = b, a
         return pieces[0]
 
@@ -350,9 +349,12 @@ class _Search:
                 return _Plan(piece, 0.5 * (piece.t[0] + piece.t[1]), piece, None, piece)
         if left_done and right_done:
             return None
-        if left_done or (not right_done and len(b.t) < len(a.t)):
-            return _Plan(a, meet.t + delta, b, None)
-        return _Plan(a, meet.t - delta, a, None)
+        right_first = left_done or (not right_done and len(b.t) < len(a.t))
+        t = meet.t + delta if right_first else meet.t - delta
+        if not low < t < high:  # the test point falls on a known one: as close as can be
+            self.unresolved.add(id(a))
+            return None
+        return _Plan(a, t, b if right_first else a, None)
 
     def _hand_over(self, a: _Piece, b: _Piece) -> bool:
         """Move a tentative piece's point to the neighbour on whose line it lies."""
@@ -395,6 +397,8 @@ class _Search:
         """Return a point a small part of the way from t to ``end``."""
         part = self.config.companion
         straight = t + part * (end - t)
+        if abs(straight - t) < 0.25 * self._resolution(t):
+            return 0.5 * (t + end)  # in the last places there is nothing between
         if not math.isfinite(self.scale):
             return straight
         u, v = math.asinh(t / self.scale), math.asinh(end / self.scale)
@@ -563,17 +567,14 @@ def _collect(search: _Search, head: _Piece, complete: bool) -> LineScan:
     chain = list(_chain(head))
     links = [p for p in chain if p.fit is not None]
     pieces = tuple(p.fit for p in links if p.fit is not None)
-    meets = [cross(a, b) for a, b in zip(pieces, pieces[1:], strict=False)]
+    meets = [cross(a, b) for a, b in itertools.pairwise(pieces)]
     outputs = len(chain[0].y[0])
     low = np.array([p.t[-1] for p in links[:-1]])
     high = np.array([p.t[0] for p in links[1:]])
     kinks = np.array([m.t for m in meets], dtype=np.float64)
     lone = len(chain) > len(links)
     resolved = np.array(
-        [
-            id(a) not in search.unresolved and complete and not lone
-            for a in links[:-1]
-        ],
+        [id(a) not in search.unresolved and complete and not lone for a in links[:-1]],
         dtype=np.float64,
     )
     if len(kinks):

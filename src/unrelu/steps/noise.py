@@ -1,10 +1,10 @@
-"""How large is the error of an answer, and how does it grow with the input?
+r"""The error of an answer, and how it grows with the input.
 
 An oracle's answers differ from the function's values: by the rounding of a
 float64 or float32 computation, by printed decimals, by noise. Everything that
 compares answers needs the standard deviation of that error. It is modelled as
 
-.. math:: \\sigma(x) = a + b \\|x\\|
+.. math:: \sigma(x) = a + b \|x\|
 
 per output: ``a`` holds rounded or noisy answers, ``b`` the rounding inside a
 network, whose terms grow with the input.

@@ -51,7 +51,7 @@ class RefineConfig:
 
 
 def predicted_error(units: Units, covariance: FloatArray, points: FloatArray) -> FloatArray:
-    """Standard deviation of the units' values at ``(n, d)``, largest over outputs, ``(n,)``.
+    """Return the standard deviation of the units' values at ``(n, d)``, over all outputs.
 
     An error of direction acts over the distance from the anchors; their mean
     square stands for all of them.
@@ -97,9 +97,12 @@ def _pool(
     poorly known units are sure and neighbours can be told apart.
     """
     pool = draw(groups * config.draws)
-    if bounded:
-        return pool
     half = groups // 2 * config.draws
+    if bounded:  # between anchors and typical inputs: inside, as the domain is convex
+        anchors = units.anchors[rng.integers(units.count, size=half)]
+        part = np.exp(rng.uniform(np.log(config.closest), 0.0, size=(half, 1)))
+        pool[:half] = anchors + part * (pool[:half] - anchors)
+        return pool
     factor = np.exp(rng.uniform(np.log(config.inward), np.log(config.outward), size=len(pool)))
     factor[:half] = np.exp(rng.uniform(np.log(config.closest), 0.0, size=half))
     pool *= factor[:, None]
@@ -184,9 +187,7 @@ class Refiner:
         self._gradients = np.concatenate(
             [self._gradients, found.derivatives.transpose(0, 2, 1)[good]]
         )
-        self._variances = np.concatenate(
-            [self._variances, np.mean(found.std**2, axis=1)[good]]
-        )
+        self._variances = np.concatenate([self._variances, np.mean(found.std**2, axis=1)[good]])
         self._solve()
         return len(points)
 
@@ -195,6 +196,9 @@ class Refiner:
         units, config = self.units, self.config
         m = len(units.outputs)
         tests = self.draw(config.tests)
+        if self.bounds is not None:  # units that typical inputs hardly see count as well
+            anchors = units.anchors[self.rng.integers(units.count, size=config.tests // 2)]
+            tests[: config.tests // 2] = 0.5 * (anchors + tests[: config.tests // 2])
         groups = max(config.candidates // m, min(config.candidates, 4 * limit))
         bounded = self.bounds is not None
         pool = _pool(units, self.draw, groups, self.rng, config, bounded=bounded)

@@ -49,7 +49,9 @@ class SurveyConfig:
     stretch: float = 3.0
     """Steps in tight pieces are up to this factor longer than that."""
     surplus: float = 1.35
-    """Equations per unknown, where several outputs let pieces be chosen."""
+    surplus_thin: float = 8.0
+    """Equations per unknown, where several outputs let pieces be chosen: ``surplus`` and
+    ``surplus_thin / d`` more."""
     max_choice: int = 400
     """More unknowns than this, and pieces are taken evenly instead of chosen."""
     coarse: float = 1e-11
@@ -321,7 +323,9 @@ def survey(
     else:
         rough = level / steps[:, None]
         if m + k <= config.max_choice:
-            chosen = select_pieces(design_rows(on, outputs), rough, config.surplus)
+            # With few inputs gradients cost little beside the line search: take more of them.
+            surplus = config.surplus + config.surplus_thin / d
+            chosen = select_pieces(design_rows(on, outputs), rough, surplus)
         else:
             step = max(1, int(m / config.surplus / 2.0))
             chosen = np.unique(np.append(np.arange(0, k + 1, step), k))
