@@ -120,7 +120,7 @@ class TwoLayerConfig:
     """Lines searched for what a check found missing."""
     restarts: int = 2
     """Times that all is done again on another line, if the checks fail to the end."""
-    useful: float = 1e-2
+    useful: float = 1e-3
     """Predicted error over std(f) above which the result is called ill conditioned."""
     precision: float = 5e-12
     """Root mean square error over std(f) below which nothing is refined."""
@@ -148,8 +148,8 @@ class TwoLayerConfig:
     effort_bounded: float = 1.0
     """Refinement spends up to ``effort + effort_thin d^-0.65`` queries per parameter (and
     measures three points, if that is less): a thin network has few parameters for the same
-    number of kinks, and its share of line search and checks is larger anyway. In a bounded domain, where units
-    were found on short lines, up to ``effort_bounded``."""
+    number of kinks, and its share of line search and checks is larger anyway. In a bounded
+    domain, where units were found on short lines, up to ``effort_bounded``."""
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -498,9 +498,12 @@ class _Extraction:
         factor = config.coarse_goal if self.coarse else 1.0
         goal = max(goal, factor * float(self.level(points).max()))
         with self.stage("refinement") as details:
-            for done in range(passes):
+            for done in range(2 * passes if self.coarse else passes):
                 self.progress.update("refinement", done, passes)
                 refiner.measure(limit, goal)
+                self.units, self.covariance = refiner.units, refiner.covariance
+                if done + 1 >= passes and not self.ill_conditioned():
+                    break
             values = config.values_per_unit * (k + 1)
             bounded = self.domain.bounds is not None
             if self.coarse or bounded or values <= 0.25 * config.effort * k * d:
