@@ -500,6 +500,8 @@ class _Extraction:
                 if self.check_error > kept:
                     self.network, self.check_error = old, kept
         if self.check_error > config.fair:
+            if self.check_error > config.close:
+                self.network = None  # not even the structure is right
             raise _Failed(
                 Status.PARTIAL,
                 f"the network found deviates by {self.check_error:.2g} of the answers' spread at "

@@ -1,0 +1,207 @@
+"""Depth-3 extraction, end to end, against planted networks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from unrelu.algorithms.three_layer import ThreeLayerConfig, extract_three_layer
+from unrelu.errors import InvalidAnswer, InvalidInput
+from unrelu.networks import ReLUNetwork
+from unrelu.oracles import connect
+from unrelu.planted import digits_classifier, random_network
+from unrelu.result import RecoveryResult, Status
+
+
+def function_error(found, truth, seed=0):
+    x = np.random.default_rng(seed).standard_normal((10_000, truth.input_dim))
+    f = truth(x)
+    return float(np.abs(found(x) - f).max() / f.std(axis=0).max())
+
+
+def same_first_layer(result, truth, atol, *, signed):
+    """Whether the rows found are rows of the truth, up to scale and, if unsigned, sign."""
+    w, b = truth.weights[0], truth.biases[0]
+    true = np.concatenate([w, b[:, None]], axis=1) / np.linalg.norm(w, axis=1)[:, None]
+    length = np.linalg.norm(result.first_weights, axis=1)
+    rows = np.concatenate([result.first_weights, result.first_biases[:, None]], axis=1)
+    rows = rows / length[:, None]
+    for row in rows:
+        gap = np.abs(true - row).max(axis=1).min()
+        if not signed:
+            gap = min(gap, np.abs(true + row).max(axis=1).min())
+        if gap > atol:
+            return False
+    return True
+
+
+@pytest.mark.parametrize("shape", [(10, 5, 20, 1), (10, 10, 10, 1), (12, 6, 10, 3), (20, 4, 6, 2)])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_random_networks(shape, seed):
+    truth = random_network(*shape, rng=seed)
+    result = extract_three_layer(truth, rng=seed)
+    assert result.status is Status.RECOVERED, result.message
+    assert result.first_width == shape[1]
+    assert result.second_width <= shape[2]
+    # Answers carry 1e-16; conditioning of these shapes and seeds takes at most five digits.
+    assert function_error(result.network, truth) < 1e-9
+    assert same_first_layer(result, truth, 1e-7, signed=True)
+    assert result.certificate.exceeding == 0
+
+
+def test_second_layer_rows_are_found():
+    truth = random_network(10, 4, 8, 1, rng=3)
+    result = extract_three_layer(truth, rng=3)
+    assert result.success
+    network = result.network
+
+    # Express both second layers over first-layer outputs of unit rows, and match directions.
+    def directions(net):
+        scale = np.linalg.norm(net.weights[0], axis=1)
+        rows = np.concatenate([net.weights[1] * scale, net.biases[1][:, None]], axis=1)
+        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+    def order(net):
+        w = net.weights[0] / np.linalg.norm(net.weights[0], axis=1, keepdims=True)
+        return np.argmax(w @ true_w.T, axis=1)
+
+    true_w = truth.weights[0] / np.linalg.norm(truth.weights[0], axis=1, keepdims=True)
+    found, true = directions(network)[: result.second_width], directions(truth)
+    place = order(network)
+    aligned = np.empty_like(found)
+    aligned[:, place] = found[:, :-1]
+    aligned[:, -1] = found[:, -1]
+    best = np.abs(aligned @ true.T).max(axis=1)
+    assert (1.0 - best < 1e-9).all()
+
+
+def test_queries_are_counted_outside():
+    truth = random_network(10, 5, 12, 1, rng=4)
+    rows = []
+
+    def target(x):
+        rows.append(len(x))
+        return truth(x)
+
+    oracle = connect(target, input_dim=10, output_dim=1)
+    result = extract_three_layer(oracle, rng=4)
+    assert result.queries.total == sum(rows)
+    assert sum(result.queries.by_stage.values()) == sum(rows)
+    assert sum(s.queries for s in result.stages) == sum(rows)
+    # Asked for at most ten queries per parameter.
+    assert result.queries.without_certificate < 10 * truth.parameters
+
+
+def test_the_same_seed_gives_the_same_bits():
+    truth = random_network(8, 4, 8, 1, rng=5)
+    first, second = (extract_three_layer(truth, rng=7) for _ in range(2))
+    assert first.network == second.network
+    assert first.queries.total == second.queries.total
+    other = extract_three_layer(truth, rng=8)
+    assert other.network != first.network
+    assert function_error(other.network, first.network) < 1e-9
+
+
+def test_permutation_and_scale_of_hidden_units_do_not_matter():
+    truth = random_network(9, 5, 9, 1, rng=6)
+    g = np.random.default_rng(0)
+    p, a = g.permutation(5), np.exp(g.standard_normal(5))
+    same = ReLUNetwork(
+        [a[:, None] * truth.weights[0][p], truth.weights[1][:, p] / a, 3.0 * truth.weights[2]],
+        [a * truth.biases[0][p], truth.biases[1], truth.biases[2]],
+    )
+    result = extract_three_layer(same, rng=1)
+    assert result.success
+    assert result.first_width == 5
+    assert function_error(result.network, same) < 1e-9
+
+
+def test_more_first_layer_units_than_inputs():
+    truth = random_network(5, 9, 12, 1, rng=0)
+    result = extract_three_layer(truth, rng=0)
+    assert result.status is Status.PARTIAL
+    assert "only 5 inputs" in result.message
+    assert result.network is None
+    assert result.first_width == 9
+    assert same_first_layer(result, truth, 1e-6, signed=False)
+
+
+def test_three_hidden_layers_give_the_first():
+    truth = random_network(10, 5, 6, 5, 1, rng=1)
+    result = extract_three_layer(truth, rng=1)
+    assert result.status is Status.PARTIAL
+    assert result.first_width == 5
+    assert same_first_layer(result, truth, 1e-6, signed=True)
+
+
+def test_a_dependent_first_layer_is_named():
+    base = random_network(8, 4, 10, 1, rng=2)
+    w = base.weights[0].copy()
+    w[3] = w[2] + 1e-10 * w[3]
+    b = base.biases[0].copy()
+    b[3] = b[2] + 0.3
+    result = extract_three_layer(ReLUNetwork([w, *base.weights[1:]], [b, *base.biases[1:]]), rng=2)
+    assert not result.success
+
+
+def test_an_affine_target_is_not_recovered_as_depth_three():
+    w = np.arange(1.0, 6.0)
+    truth = ReLUNetwork([[w, -w], [[1.0, -1.0]]], [[0.3, -0.3], [0.0]])
+    result = extract_three_layer(truth, rng=0)
+    assert not result.success
+    assert result.message
+
+
+@pytest.mark.parametrize("budget", [0, 40, 300, 700])
+def test_budgets_end_with_what_was_found(budget):
+    truth = random_network(10, 5, 20, 1, rng=3)
+    oracle = connect(truth, output_dim=1, budget=budget)
+    result = extract_three_layer(oracle, rng=3)
+    assert result.status is Status.BUDGET_EXHAUSTED
+    assert result.queries.total <= budget
+    assert result.first_width in (0, 5)
+
+
+def test_nonsense_answers_raise():
+    with pytest.raises(InvalidAnswer):
+        extract_three_layer(
+            connect(lambda x: np.full(len(x), np.nan), input_dim=3, output_dim=1), rng=0
+        )
+    with pytest.raises(InvalidInput):
+        extract_three_layer(random_network(4, 3, 3, 1, rng=0), rng=-1)
+
+
+def test_a_smooth_target_is_never_recovered():
+    oracle = connect(lambda x: np.tanh(x).sum(axis=1), input_dim=3, output_dim=1, budget=3_000)
+    result = extract_three_layer(oracle, rng=0, config=ThreeLayerConfig(restarts=0))
+    assert not result.success
+
+
+def test_results_are_saved_and_read(tmp_path):
+    truth = random_network(8, 4, 6, 1, rng=8)
+    result = extract_three_layer(truth, rng=8)
+    path = tmp_path / "result.safetensors"
+    result.save(path)
+    again = RecoveryResult.load(path)
+    assert again.first_width == result.first_width
+    np.testing.assert_array_equal(again.first_weights, result.first_weights)
+    assert again.network == result.network
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [(80, 40, 20, 1), (40, 20, 80, 1)])
+def test_larger_networks(shape):
+    truth = random_network(*shape, rng=11)
+    result = extract_three_layer(truth, rng=11)
+    assert result.success, result.message
+    assert result.first_width == shape[1]
+    assert function_error(result.network, truth) < 1e-8
+
+
+@pytest.mark.slow
+def test_a_trained_classifier():
+    truth, _ = digits_classifier(16, 32, rng=0)
+    result = extract_three_layer(truth, rng=0)
+    assert result.success, result.message
+    assert result.first_width == 16
+    assert function_error(result.network, truth) < 1e-6

@@ -1,0 +1,71 @@
+"""Regions: the affine map, the walls, the centre."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from unrelu.kernels.deep_regions import cover_gates, gate_patterns, region_at
+from unrelu.networks import ReLUNetwork
+from unrelu.planted import random_network
+
+WIDTHS = [(4, 6, 1), (5, 4, 6, 2), (3, 4, 4, 4, 1)]
+
+
+@pytest.mark.parametrize("widths", WIDTHS)
+def test_the_affine_map_holds_inside_and_only_there(widths):
+    g = np.random.default_rng(0)
+    network = random_network(*widths, rng=g)
+    x = g.standard_normal(widths[0])
+    region = region_at(network, x)
+    near = x + 0.3 * g.standard_normal((400, widths[0]))
+    inside = region.contains(near)
+    assert inside.any()
+    assert not inside.all()
+    affine = near @ region.matrix.T + region.offset
+    np.testing.assert_allclose(affine[inside], network(near[inside]), atol=1e-13)
+    same = np.concatenate(gate_patterns(network, near), axis=1) == np.concatenate(region.pattern)
+    np.testing.assert_array_equal(inside, same.all(axis=1))
+
+
+@pytest.mark.parametrize("widths", WIDTHS)
+def test_the_center_has_the_room_it_claims(widths):
+    g = np.random.default_rng(1)
+    network = random_network(*widths, rng=g)
+    for _ in range(5):
+        x = g.standard_normal(widths[0])
+        region = region_at(network, x)
+        center, radius = region.center(10.0)
+        room = float(region.room(center[None, :])[0])
+        assert radius >= float(region.room(x[None, :])[0]) - 1e-9
+        # The reach may bound the ball as well; then the walls are farther.
+        assert room >= radius - 1e-7
+
+
+def test_an_empty_region_is_seen():
+    network = ReLUNetwork([[[1.0], [-1.0]], [[1.0, 1.0]]], [[-1.0, -1.0], [0.0]])
+    region = region_at(network, np.array([2.0]))
+    _, radius = region.center(10.0)
+    assert radius > 0
+    off = np.array([1.0, -1.0])
+    flipped = type(region)(
+        region.pattern,
+        region.matrix,
+        region.offset,
+        region.normals * off[:, None],
+        region.bounds * off,
+    )
+    assert flipped.center(10.0)[1] < 0  # x > 1 and x < -1
+
+
+def test_rare_states_are_covered():
+    g = np.random.default_rng(2)
+    base = random_network(4, 6, 1, rng=g)
+    bias = base.biases[0].copy()
+    bias[0] = -2.5 * np.linalg.norm(base.weights[0][0])  # on at less than one percent
+    network = ReLUNetwork(base.weights, [bias, base.biases[1]])
+    pool = g.standard_normal((5000, 4))
+    chosen = cover_gates(network, pool, 0.02, 7)
+    on = gate_patterns(network, pool[chosen])[0][:, 0]
+    assert on.sum() == 7
+    assert len(cover_gates(base, pool, 0.0, 7)) == 0

@@ -1,0 +1,73 @@
+"""The path along the axes of the orthant."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from unrelu.networks import ReLUNetwork
+from unrelu.oracles import connect
+from unrelu.planted import random_network
+from unrelu.steps.deep_orthant import recover_on_orthant
+from unrelu.steps.noise import NoiseModel
+
+
+def noise(m):
+    return NoiseModel(np.full(m, 2e-16), np.full(m, 2e-16))
+
+
+def meets_the_orthant(network):
+    """Whether each unit has a kink for some s >= 0."""
+    v, c = network.weights[0], network.biases[0]
+    return ((v * -np.sign(c)[:, None]) > 0).any(axis=1)
+
+
+@pytest.mark.parametrize("shape", [(5, 20, 1), (10, 10, 1), (6, 12, 3), (1, 4, 1)])
+@pytest.mark.parametrize("seed", range(3))
+def test_units_and_values(shape, seed):
+    truth = random_network(*shape, rng=seed)
+    inside = []
+
+    def ask(s):
+        inside.append(bool((s >= 0).all()))
+        return truth(s)
+
+    units = recover_on_orthant(
+        connect(ask, input_dim=shape[0]), shape[0], noise(shape[-1]),
+        rng=np.random.default_rng(seed),
+    )  # fmt: skip
+    assert all(inside)
+    assert len(units.weights) == meets_the_orthant(truth).sum()
+    g = np.random.default_rng(100 + seed)
+    s = np.abs(g.standard_normal((2000, shape[0]))) * (g.random((2000, shape[0])) < 0.7)
+    # Rounding of 1e-16 over steps of 1e-3 and more, at distances of a few.
+    assert np.abs(units(s) - truth(s)).max() < 1e-9
+    network, _ = units.network()
+    assert np.abs(network(s) - units(s)).max() < 1e-12
+
+
+def test_units_come_out_off_at_the_corner():
+    truth = random_network(6, 10, 1, rng=9)
+    units = recover_on_orthant(connect(truth), 6, noise(1), rng=np.random.default_rng(0))
+    assert (units.biases <= 0).all()
+    found = np.concatenate([units.weights, units.biases[:, None]], axis=1)
+    true = np.concatenate([truth.weights[0], truth.biases[0][:, None]], axis=1)
+    found /= np.linalg.norm(found, axis=1, keepdims=True)
+    true /= np.linalg.norm(true, axis=1, keepdims=True)
+    best = np.abs(found @ true.T).max(axis=1)
+    assert (1.0 - best < 1e-12).all()
+
+
+def test_an_affine_function_has_no_units():
+    truth = ReLUNetwork([[[1.0, 2.0], [-1.0, -2.0]], [[1.0, -1.0]]], [[0.5, -0.5], [0.0]])
+    units = recover_on_orthant(connect(truth), 2, noise(1), rng=np.random.default_rng(0))
+    assert len(units.weights) == 0
+    np.testing.assert_allclose(units.linear, [[1.0, 2.0]], atol=1e-12)
+
+
+def test_too_many_units_end_the_search():
+    truth = random_network(5, 20, 1, rng=0)
+    units = recover_on_orthant(
+        connect(truth), 5, noise(1), rng=np.random.default_rng(0), max_units=3
+    )
+    assert units.open_axes == 5
