@@ -164,3 +164,17 @@ def test_the_server_answers_nonsense_with_an_error():
         ModelServer(oracle, name="a/b")
     with pytest.raises(InvalidInput, match="FP64 or FP32"):
         ModelServer(oracle, datatype="INT8")
+
+
+def test_the_demo_recovers_its_classifier_over_http_and_writes_a_report(tmp_path):
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run(
+        [sys.executable, "-m", "unrelu", "demo", "--json", "--out", str(tmp_path / "r.html")],
+        capture_output=True, text=True, env=environment, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    facts = json.loads(done.stdout)
+    assert facts["status"] == "RECOVERED"
+    assert facts["relative_error"] < 1e-8
+    assert facts["queries_per_parameter"] < 2
+    assert "This model can be cloned" in (tmp_path / "r.html").read_text()

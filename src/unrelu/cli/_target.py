@@ -18,7 +18,7 @@ from unrelu.errors import InvalidInput
 from unrelu.oracles import HTTPOptions
 from unrelu.oracles.http import parse_rate
 
-__all__ = ["connect_options", "takes_target"]
+__all__ = ["connect_options", "given_option", "takes_target"]
 
 _given: contextvars.ContextVar[dict[str, Any] | None] = contextvars.ContextVar(
     "given", default=None
@@ -122,6 +122,11 @@ def takes_target(command: Callable[..., None]) -> Callable[..., None]:
     wrapped.__signature__ = inspect.Signature([*mine, *extra])  # type: ignore[attr-defined]
     wrapped.__annotations__ = {p.name: p.annotation for p in (*mine, *extra)}
     return wrapped
+
+
+def given_option(name: str) -> Any:
+    """Return one shared option as the user gave it; None without a command."""
+    return (_given.get() or {}).get(name)
 
 
 def connect_options() -> dict[str, Any]:

@@ -1,81 +1,124 @@
-"""``unrelu demo``: the main job on an embedded default."""
+"""``unrelu demo``: the main job on an embedded default, over HTTP."""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import subprocess
+import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from unrelu import planted
-from unrelu.algorithms.two_layer import extract_two_layer
 from unrelu.cli._common import (
     JsonOption,
     QuietOption,
     SeedOption,
     console,
-    exit_for,
     friendly,
     print_json,
-    show_progress,
-    show_result,
 )
-from unrelu.diagnostics import diagnose
+from unrelu.errors import OracleError
 from unrelu.metrics import compare
-from unrelu.oracles import Oracle, Softmax, connect
+from unrelu.networks import ReLUNetwork
+from unrelu.result import RecoveryResult
 
 
-def demo(seed: SeedOption = 0, as_json: JsonOption = False, quiet: QuietOption = False) -> None:
-    """Train a digit classifier, hide it, and recover it from its answers alone.
+def demo(
+    seed: SeedOption = 0,
+    out: Annotated[
+        Path, typer.Option("--out", help="The report, one HTML file.")
+    ] = Path("unrelu-demo-report.html"),
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:  # fmt: skip
+    """Train a digit classifier, serve it, and recover it over HTTP.
 
-    The classifier (64 pixels, 32 hidden units, 10 classes) answers with
-    probabilities only, through a ledger in a temporary folder. The last line
-    says how close the recovered network is to the hidden one.
+    The classifier (64 pixels, 32 hidden units, 10 classes) runs in a server
+    process of its own on loopback and answers with probabilities only. The
+    commands `unrelu extract` and `unrelu audit` see nothing but its address.
+    The last line says how close the recovered network is to the hidden one.
     """
-
-    def say(text: str) -> None:
-        if not (quiet or as_json):
-            console.print(text)
-
-    with friendly(), tempfile.TemporaryDirectory(prefix="unrelu-demo-") as folder:
-        say("Training a digit classifier (64-32-10) and hiding it ...")
+    say = (lambda *_: None) if quiet or as_json else console.print
+    start = time.perf_counter()
+    with friendly(), tempfile.TemporaryDirectory(prefix="unrelu-demo-") as name:
+        folder = Path(name)
+        say("Training a digit classifier (64-32-10) ...")
         truth, _ = planted.digits_classifier(32, rng=seed)
-        ledger = Path(folder) / "answers.db"
-        hidden: Oracle = Softmax(connect(truth))
-        oracle = connect(hidden, ledger=ledger)
-
-        say("\nWhat is it? (unrelu doctor)")
-        for line in diagnose(connect(Softmax(connect(truth))), rng=seed).sentences():
-            say(f"  {line}")
-
-        say("\nRecovering it from its probabilities (unrelu extract)")
-        start = time.perf_counter()
-        with show_progress(quiet=quiet or as_json, oracle=oracle) as progress:
-            result = extract_two_layer(oracle, rng=seed, progress=progress)
-        seconds = time.perf_counter() - start
-        if not as_json:
-            show_result(result, as_json=False, quiet=quiet)
-        kept = ledger.stat().st_size
-    if result.network is None:
-        exit_for(result)
-        return
-    closeness = compare(result.network, truth, common_function=True)
+        model = truth.save(folder / "model.safetensors")
+        with _serving(model) as url:
+            say(f"Serving it in a process of its own: {url}")
+            clone = folder / "clone.safetensors"
+            _command(say, "extract", url, "--out", str(clone), "--seed", str(seed))
+            _command(
+                say, "audit", url, "--out", str(out), "--image", "8,8", "--seed", str(seed)
+            )  # fmt: skip
+        result = RecoveryResult.load(clone)
+        closeness = compare(ReLUNetwork.load(clone), truth, common_function=True)
     ratio = result.queries.without_certificate / truth.parameters
+    seconds = time.perf_counter() - start
     if as_json:
         print_json(
             {
                 "status": result.status.name,
                 "queries": result.queries.total,
                 "queries_per_parameter": ratio,
+                "round_trips": result.queries.round_trips,
                 "seconds": seconds,
                 "relative_error": closeness.relative_error,
                 "max_parameter_error": closeness.max_parameter_error,
+                "report": str(out.absolute()),
             }
         )
     else:
-        say(f"  ledger        {kept:,} bytes held every answer while it ran")
-        say(f"  cost          {ratio:.2f} queries per parameter, {seconds:.1f} s")
+        say(f"\nThe report: {out.absolute()}")
         console.print(
-            f"\nThe recovered network is within {closeness.relative_error:.1e} of the hidden one "
-            f"(largest logit difference over their spread, 10,000 inputs)."
+            f"The recovered network is within {closeness.relative_error:.1e} of the hidden one "
+            f"(largest logit difference over their spread, 10,000 inputs), from "
+            f"{result.queries.total:,} queries in {result.queries.round_trips} requests, "
+            f"{ratio:.2f} a parameter before the certificate."
         )
-    exit_for(result)
+    if not result.success:
+        raise typer.Exit(1)
+
+
+@contextlib.contextmanager
+def _serving(model: Path) -> Iterator[str]:
+    """Run ``unrelu serve`` until the block ends; yields the model's address."""
+    command = [sys.executable, "-m", "unrelu", "serve", str(model), "--softmax"]
+    with subprocess.Popen(
+        [*command, "--port", "0", "--json", "--quiet"], stdout=subprocess.PIPE, text=True
+    ) as server:
+        try:
+            text = ""
+            assert server.stdout is not None
+            while "}" not in text:
+                line = server.stdout.readline()
+                if not line:
+                    raise OracleError("the demo's server did not start")
+                text += line
+            yield str(json.loads(text)["url"])
+        finally:
+            server.terminate()
+
+
+def _command(say: object, *words: str) -> None:
+    """Run one of our commands as a user would, and show what it says."""
+    if callable(say):
+        say(f"\n$ unrelu {words[0]} {words[1]}")
+    done = subprocess.run(
+        [sys.executable, "-m", "unrelu", *words],
+        env={**os.environ, "COLUMNS": str(console.width)},
+        stderr=subprocess.PIPE, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode not in {0, 1} or "Traceback" in done.stderr:
+        raise OracleError(f"unrelu {words[0]} failed: {done.stderr.strip()[-500:]}")
+    if callable(say):
+        for line in done.stderr.splitlines():
+            console.print(f"  {line}", markup=False)

@@ -9,6 +9,7 @@ import typer
 from unrelu._version import __version__
 from unrelu.cli import ledger
 from unrelu.cli._common import takes_target
+from unrelu.cli.audit import audit
 from unrelu.cli.demo import demo
 from unrelu.cli.doctor import doctor
 from unrelu.cli.extract import extract
@@ -54,6 +55,7 @@ app.command()(takes_target(extract))
 app.command()(learn)
 app.command()(takes_target(span))
 app.command()(takes_target(obfuscate))
+app.command()(takes_target(audit))
 app.command()(takes_target(serve))
 app.add_typer(ledger.app, name="ledger")
 reproduce = typer.Typer(no_args_is_help=True, help="Repeat a paper's experiments.")

@@ -1,0 +1,188 @@
+"""Figures as text: SVG that follows the page's colours, and small PNG images."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import math
+import struct
+import zlib
+from collections.abc import Sequence
+
+import numpy as np
+from markupsafe import Markup, escape
+
+from unrelu._types import FloatArray
+
+__all__ = ["Series", "bar_chart", "line_chart", "weights_image"]
+
+WIDTH, HEIGHT = 640, 320
+LEFT, RIGHT, TOP, BOTTOM = 70, 14, 14, 46
+
+
+@dataclasses.dataclass(frozen=True)
+class Series:
+    """A named curve; ``dots`` draws points instead of a line."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    dots: bool = False
+
+
+def _ticks(low: float, high: float, log: bool) -> list[float]:
+    if log:
+        first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+        every = max(1, math.ceil((last - first) / 6))
+        return [10.0**k for k in range(first, last + 1, every)]
+    span = high - low or 1.0
+    step = 10.0 ** math.floor(math.log10(span / 4))
+    step *= next(k for k in (1, 2, 5, 10) if span / (k * step) <= 6)
+    return [k * step for k in range(math.ceil(low / step), math.floor(high / step) + 1)]
+
+
+class _Axes:
+    """Maps data to the drawing and draws the frame."""
+
+    def __init__(
+        self, x: Sequence[float], y: Sequence[float], log_y: bool, labels: tuple[str, str]
+    ) -> None:
+        self.log_y = log_y
+        self.x0, self.x1 = min(x), max(x)
+        self.y0, self.y1 = min(y), max(y)
+        if self.x0 == self.x1:
+            self.x0, self.x1 = self.x0 - 1, self.x1 + 1
+        if log_y:
+            self.y0 = 10.0 ** math.floor(math.log10(self.y0))
+            self.y1 = 10.0 ** max(math.ceil(math.log10(self.y1)), math.log10(self.y0) + 1)
+        elif self.y0 == self.y1:
+            self.y0, self.y1 = self.y0 - 1, self.y1 + 1
+        self.labels = labels
+
+    def px(self, x: float) -> float:
+        return LEFT + (x - self.x0) / (self.x1 - self.x0) * (WIDTH - LEFT - RIGHT)
+
+    def py(self, y: float) -> float:
+        if self.log_y:
+            part = math.log(y / self.y0) / math.log(self.y1 / self.y0)
+        else:
+            part = (y - self.y0) / (self.y1 - self.y0)
+        return HEIGHT - BOTTOM - part * (HEIGHT - TOP - BOTTOM)
+
+    def frame(self, x_ticks: bool = True) -> list[str]:
+        parts = []
+        for y in _ticks(self.y0, self.y1, self.log_y):
+            if not self.y0 * (1 - 1e-9) <= y <= self.y1 * (1 + 1e-9) and self.log_y:
+                continue
+            place = self.py(y)
+            parts.append(
+                f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" '
+                f'y1="{place:.1f}" y2="{place:.1f}"/>'
+                f'<text x="{LEFT - 6}" y="{place + 4:.1f}" text-anchor="end">{y:.3g}</text>'
+            )
+        if x_ticks:
+            for x in _ticks(self.x0, self.x1, False):
+                parts.append(
+                    f'<text x="{self.px(x):.1f}" y="{HEIGHT - BOTTOM + 18}" '
+                    f'text-anchor="middle">{x:,.4g}</text>'
+                )
+        middle = (HEIGHT - BOTTOM + TOP) / 2
+        parts.append(
+            f'<text x="{(WIDTH + LEFT) / 2:.0f}" y="{HEIGHT - 8}" text-anchor="middle">'
+            f"{escape(self.labels[0])}</text>"
+            f'<text transform="translate(14 {middle:.0f}) rotate(-90)" text-anchor="middle">'
+            f"{escape(self.labels[1])}</text>"
+        )
+        return parts
+
+
+def _svg(parts: Sequence[str], description: str) -> Markup:
+    return Markup(
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" tabindex="0" '
+        f'aria-label="{escape(description)}">{"".join(parts)}</svg>'
+    )
+
+
+def line_chart(
+    series: Sequence[Series], *, x_label: str, y_label: str, description: str, log_y: bool = False
+) -> Markup:
+    """Return curves over common axes."""
+    xs = [x for s in series for x in s.x]
+    ys = [y for s in series for y in s.y if math.isfinite(y) and (y > 0 or not log_y)]
+    if not xs or not ys:
+        return Markup("")
+    axes = _Axes(xs, ys, log_y, (x_label, y_label))
+    parts = axes.frame()
+    for i, curve in enumerate(series):
+        places = [
+            (axes.px(x), axes.py(y))
+            for x, y in zip(curve.x, curve.y, strict=True)
+            if math.isfinite(y) and (y > 0 or not log_y)
+        ]
+        if curve.dots:
+            parts += [f'<circle class="c{i}" cx="{x:.1f}" cy="{y:.1f}" r="2.5"/>'
+                      for x, y in places]  # fmt: skip
+        else:
+            path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+            parts.append(f'<polyline class="c{i}" points="{path}"/>')
+        parts.append(
+            f'<text class="c{i} key" x="{LEFT + 8}" y="{TOP + 14 + 16 * i}">'
+            f"{escape(curve.name)}</text>"
+        )
+    return _svg(parts, description)
+
+
+def bar_chart(
+    names: Sequence[str], values: Sequence[float], *, y_label: str, description: str
+) -> Markup:
+    """Return bars on a logarithmic axis, with their names under them."""
+    shown = [max(value, 1e-16) for value in values]
+    if not shown:
+        return Markup("")
+    axes = _Axes([-0.5, len(names) - 0.5], [*shown, 1.0], True, ("", y_label))
+    parts = axes.frame(x_ticks=False)
+    width = 0.7 * (axes.px(1) - axes.px(0))
+    for i, (name, value) in enumerate(zip(names, shown, strict=True)):
+        top, bottom = axes.py(value), HEIGHT - BOTTOM
+        parts.append(
+            f'<rect class="c0" x="{axes.px(i) - width / 2:.1f}" y="{top:.1f}" '
+            f'width="{width:.1f}" height="{max(1.0, bottom - top):.1f}">'
+            f"<title>{escape(name)}: {value:.2g}</title></rect>"
+            f'<text x="{axes.px(i):.1f}" y="{bottom + 18}" text-anchor="middle">{i + 1}</text>'
+        )
+    return _svg(parts, description)
+
+
+def weights_image(weights: FloatArray, shape: tuple[int, int], limit: int = 64) -> str:
+    """Return the largest units' weights as one PNG of tiles, a ``data:`` address."""
+    height, width = shape
+    order = np.argsort(-np.linalg.norm(weights, axis=1))[:limit]
+    columns = min(8, len(order))
+    rows = -(-len(order) // columns)
+    grid = np.full((rows * (height + 1) + 1, columns * (width + 1) + 1), 128, dtype=np.uint8)
+    for place, unit in enumerate(order):
+        tile = weights[unit].reshape(height, width)
+        largest = float(np.abs(tile).max()) or 1.0
+        row, column = divmod(place, columns)
+        top, left = row * (height + 1) + 1, column * (width + 1) + 1
+        pixels = np.round(127.5 + 127.5 * tile / largest).astype(np.uint8)
+        grid[top : top + height, left : left + width] = pixels
+    return "data:image/png;base64," + base64.b64encode(_png(grid)).decode()
+
+
+def _png(grey: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> bytes:
+    """Encode an 8-bit grey image (PNG, ISO/IEC 15948)."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        body = kind + data
+        return struct.pack(">I", len(data)) + body + struct.pack(">I", zlib.crc32(body))
+
+    height, width = grey.shape
+    lines = b"".join(b"\0" + grey[i].tobytes() for i in range(height))
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(lines, 9))
+        + chunk(b"IEND", b"")
+    )

@@ -1,0 +1,211 @@
+"""The audit: right verdicts, honest figures, one safe and self-contained page."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from unrelu import connect, planted
+from unrelu.cli.main import app
+from unrelu.oracles import Labels, Softmax
+from unrelu.report import audit, render_page
+from unrelu.report.audit import AuditConfig
+from unrelu.report.figures import Series, bar_chart, line_chart, weights_image
+
+QUICK = AuditConfig(
+    decimals=(4,), noise=(1e-1,), fractions=(0.2, 1.0), points=300, training=300, epochs=5
+)
+NETWORK = planted.random_network(16, 6, 3, rng=0)
+
+
+class Page(HTMLParser):
+    """Collects tags, attributes and text, and checks that tags are closed in order."""
+
+    VOID = frozenset({"meta", "link", "img"})
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.tags.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+@pytest.fixture(scope="module")
+def facts():
+    oracle = connect(NETWORK, price=0.001)
+    return audit(oracle, rng=0, rate=50.0, image_shape=(4, 4), config=QUICK)
+
+
+def test_a_network_is_cloned_and_the_facts_add_up(facts):
+    assert facts.recovered
+    assert facts.headline == "This model can be cloned"
+    assert facts.cost == pytest.approx(0.001 * facts.result.queries.total)
+    assert facts.duration_at_rate == pytest.approx(facts.result.queries.total / 50.0)
+    first = facts.defences[0]
+    assert first.name == "none"
+    assert first.status == "RECOVERED"
+    assert first.attack_error < 1e-9
+    assert first.answer_change == first.label_change == 0.0
+    coarse = next(d for d in facts.defences if d.name.startswith("noise"))
+    assert coarse.attack_error > 1e-3  # a tenth of the spread in noise cannot be undone
+    assert coarse.answer_change == pytest.approx(0.1, rel=0.2)  # 300 x 3 draws
+    assert all(0 <= d.copy_miss <= 1 for d in facts.defences)
+    assert facts.leaks[0].error > facts.leaks[-1].error
+    assert facts.leaks[-1].width == 6
+    # The clone passes through the answers shown.
+    assert np.abs(facts.line[:, 1] - facts.line[:, 2]).max() < 1e-9
+
+
+def test_simulations_ask_the_target_nothing():
+    counted = [0]
+
+    def target(x):
+        counted[0] += len(x)
+        return NETWORK(x)
+
+    oracle = connect(target, input_dim=16)
+    facts = audit(oracle, rng=0, config=QUICK)
+    stages = set(oracle.queries.by_stage)
+    assert oracle.queries.total == counted[0]
+    assert oracle.queries.by_stage["figure"] == QUICK.line_points
+    assert {"diagnosis", "certificate", "figure"} <= stages
+    assert counted[0] == facts.result.queries.total + QUICK.line_points
+
+
+def test_the_page_is_self_contained_and_accessible(facts):
+    text = render_page(facts)
+    page = Page(text)
+    names = [tag for tag, _ in page.tags]
+    assert "script" not in names
+    assert not re.search(r"https?://|url\(|@import|javascript:", text)
+    for tag, attributes in page.tags:
+        for key in ("src", "href"):
+            if key in attributes:
+                assert attributes[key].startswith("data:")
+        if tag == "img":
+            assert attributes["alt"]
+        if tag == "svg":
+            assert attributes["role"] == "img"
+            assert attributes["aria-label"]
+        assert not any(key.startswith("on") for key in attributes)
+    assert names.count("svg") == 4
+    assert names.count("img") == 1
+    policy = next(a for t, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
+    assert "default-src 'none'" in policy["content"]
+    for word in (facts.headline, "Certificate.", "Which defence helps", "round to 4 decimals"):
+        assert word in page.text
+    assert "nan" not in text.lower().replace("nance", "")
+
+
+def test_a_hostile_name_does_nothing():
+    name = '<script>alert(1)</script>"><img src=x onerror=alert(1)>{{ 7 * 7 }}'
+    facts = audit(connect(NETWORK, name=name), rng=0, config=QUICK)
+    text = render_page(facts)
+    page = Page(text)
+    assert "<script>" in page.text
+    assert "script" not in [tag for tag, _ in page.tags]
+    assert "{{ 7 * 7 }}" in page.text
+
+
+def test_json_holds_the_same_facts(facts):
+    found = json.loads(facts.to_json())
+    assert found["recovered"] is True
+    assert found["headline"] == facts.headline
+    assert len(found["defences"]) == len(facts.defences)
+    assert len(found["singular_values"]) == 6
+
+
+def smooth(x):
+    return np.tanh(x @ NETWORK.weights[0].T) @ NETWORK.weights[1].T
+
+
+def tree(x):
+    return np.floor(3 * x[:, :1]) * (x[:, 1:2] > 0.2) + 0.37 * (x[:, 2:3] > 0)
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        (smooth, "bend smoothly"),
+        (lambda x: np.ones(len(x)), "never changed"),
+        (Labels(connect(NETWORK)), "Only labels"),
+        (tree, ""),
+    ],
+    ids=["tanh", "constant", "labels", "tree"],
+)
+def test_what_cannot_be_cloned_gets_a_named_refusal(target, words):
+    options = {} if isinstance(target, Labels) else {"input_dim": 16}
+    facts = audit(connect(target, budget=20_000, **options), rng=0, config=QUICK)
+    assert not facts.recovered
+    assert words in facts.verdict
+    assert facts.headline in {"Outside what can be cloned exactly", "Not cloned by this attack"}
+    assert facts.defences == ()
+    Page(render_page(facts))
+
+
+def test_a_budget_that_runs_out_is_told():
+    facts = audit(connect(NETWORK, budget=400), rng=0, config=QUICK)
+    assert not facts.recovered
+    assert "budget" in facts.verdict
+    Page(render_page(facts))
+
+
+def test_probabilities_and_boxes():
+    facts = audit(Softmax(connect(NETWORK)), rng=0, config=QUICK)
+    assert facts.recovered
+    assert not any(d.name.startswith("probabilities") for d in facts.defences)
+    inside = audit(connect(NETWORK, input_range=(-2, 2)), rng=0, config=QUICK)
+    assert inside.recovered
+    assert not any(d.name.startswith("inputs") for d in inside.defences)
+
+
+def test_figures_survive_what_they_are_given():
+    for values in ([1.0], [2.0, 2.0], [0.0, np.nan, 1.0], [1e-12, 1e12]):
+        x = list(range(len(values)))
+        for log in (False, True):
+            series = [Series("<a>", x, values)]
+            text = str(line_chart(series, x_label="&", y_label="y", description='"', log_y=log))
+            assert "<a>" not in text
+            assert "nan" not in text
+    assert line_chart([], x_label="", y_label="", description="") == ""
+    assert "<b>" not in bar_chart(["<b>"], [0.0], y_label="y", description="d")
+    image = weights_image(np.random.default_rng(0).standard_normal((70, 6)), (2, 3))
+    assert image.startswith("data:image/png;base64,")
+
+
+def test_the_command_writes_the_report(tmp_path):
+    runner = CliRunner()
+    out = tmp_path / "report.html"
+    words = ["audit", "planted:10-4-1", "--out", str(out), "--price", "0.01", "--rate", "10/s"]
+    planned = runner.invoke(app, [*words, "--dry-run"])
+    assert planned.exit_code == 0, planned.output
+    assert "minutes at the rate" in planned.output
+    assert not out.exists()
+    done = runner.invoke(app, [*words, "--json"])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["recovered"] is True
+    assert "This model can be cloned" in out.read_text()
+    for bad in (["--image", "8"], ["--out", str(tmp_path / "no" / "r.html")]):
+        assert runner.invoke(app, ["audit", "planted:10-4-1", *bad]).exit_code == 2
