@@ -83,12 +83,14 @@ from unrelu.steps.deep_rows import (
     PieceGradients,
     RowConfig,
     Rows,
+    confirm_rows,
     join_rows,
     lift_rows,
     measure_rows,
     missing_rank,
     orient_rows,
     random_basis,
+    row_rank,
 )
 from unrelu.steps.deep_top import Recorder, TopConfig, TopOracle, assemble
 from unrelu.steps.domains import as_domain
@@ -110,6 +112,10 @@ class ThreeLayerConfig:
     top: TopConfig = dataclasses.field(default_factory=TopConfig)
     orthant: OrthantConfig = dataclasses.field(default_factory=OrthantConfig)
     polish: PolishConfig = dataclasses.field(default_factory=PolishConfig)
+    polish_gently: PolishConfig = dataclasses.field(
+        default_factory=lambda: PolishConfig(inner=15, ridge=1e-8)
+    )
+    """Used where the first setting makes the checks worse: few steps hold weak directions."""
     certify: DeepCertifyConfig = dataclasses.field(default_factory=DeepCertifyConfig)
     spare: int = 3
     """Directions of the basis beyond the number of rows found; they show a missing row."""
@@ -118,7 +124,10 @@ class ThreeLayerConfig:
     restarts: int = 3
     """Fresh starts after a failed check."""
     checks: int = 60
-    """Gaussian inputs at which the network is looked at before the certificate."""
+    checks_more: float = 0.12
+    checks_most: int = 300
+    """Gaussian inputs at which the network is looked at before the certificate, and how many
+    more per parameter, up to a limit: a larger network has more corners."""
     many: float = 3.0
     """Second-layer units, over the kinks that one line shows, that are too many. A line meets
     nearly every unit once or more."""
@@ -299,6 +308,16 @@ class _Extraction:
                 gradient_config=config.gradients,
             )
             details |= {"rows": rows.count, "directions": len(basis)}
+            if row_rank(rows) < rows.count:
+                rows = confirm_rows(
+                    self.oracle,
+                    rows,
+                    noise,
+                    scale=self.domain.scale,
+                    rng=self.rng,
+                    config=config.rows,
+                )
+                details["confirmed"] = rows.count
         return rows, measured, basis
 
     def first_layer(self) -> None:
@@ -467,7 +486,9 @@ class _Extraction:
         assert self.network is not None
         assert self.noise is not None
         config = self.config
-        points = self.rng.standard_normal((config.checks, self.domain.dimension))
+        count = config.checks + int(config.checks_more * self.network.parameters)
+        count = min(count, config.checks_most)
+        points = self.rng.standard_normal((count, self.domain.dimension))
         with self.stage("check") as details:
             answers = self.oracle(points)
             # A target that is flat at typical inputs varies at those that found its kinks.
@@ -494,10 +515,13 @@ class _Extraction:
             self.progress.update("polish", attempt, None)
             with self.stage("polish") as details:
                 old, kept = self.network, self.check_error
-                details |= self.polish()
-                self.check_error = error()
-                details["check"] = self.check_error
-                if self.check_error > kept:
+                for setting in (config.polish, config.polish_gently):
+                    details |= self.polish(setting)
+                    self.check_error = error()
+                    details["check"] = self.check_error
+                    if self.check_error <= kept:
+                        break
+                    # A unit that few answers see ran away: take it back.
                     self.network, self.check_error = old, kept
         if self.check_error > config.fair:
             if self.check_error > config.close:
@@ -522,16 +546,14 @@ class _Extraction:
         x = pool[np.union1d(rare, np.arange(min(count, len(pool))))]
         self.oracle(x)
 
-    def polish(self) -> dict[str, Any]:
+    def polish(self, config: PolishConfig) -> dict[str, Any]:
         """Fit both layers together to all answers gathered."""
         assert self.network is not None
         assert self.noise is not None
         x, y = self.oracle.stored()
         near = np.linalg.norm(x, axis=1) <= self.config.far * self.domain.scale
         x, y = x[near], y[near]
-        done = polish(
-            self.network, x, y, self.noise.at(x), free=self.free, config=self.config.polish
-        )
+        done = polish(self.network, x, y, self.noise.at(x), free=self.free, config=config)
         self.network = done.network
         return {"before": done.before, "after": done.after, "steps": done.steps}
 
@@ -589,14 +611,12 @@ def extract_three_layer(
             try:
                 run.start()
                 status, message, certificate = _certify(run)
+                break  # what the certificate says decides nothing but the status
             except _Failed as failure:
                 status, message = failure.status, failure.message
                 structural += failure.structural
                 if failure.final or structural > 1:
                     break
-                continue
-            if status is Status.RECOVERED:
-                break
     except BudgetExhausted as error:
         status = Status.BUDGET_EXHAUSTED
         message = f"{error}; what was found until then is returned"

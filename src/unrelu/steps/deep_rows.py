@@ -27,12 +27,14 @@ __all__ = [
     "PieceGradients",
     "RowConfig",
     "Rows",
+    "confirm_rows",
     "join_rows",
     "lift_rows",
     "measure_rows",
     "missing_rank",
     "orient_rows",
     "random_basis",
+    "row_rank",
 ]
 
 AskPoints = Callable[[FloatArray], FloatArray]
@@ -52,6 +54,8 @@ class RowConfig:
     """The same part must also exceed so many standard deviations."""
     blind: int = 4
     """Pieces measured on a line without a first-layer kink."""
+    confirmations: int = 6
+    """Places on each hyperplane looked at when rows turn out to be dependent."""
     surplus: float = 1.1
     """Equations per row in the lift."""
     sign_points: int = 8
@@ -254,6 +258,53 @@ def missing_rank(
     values = np.linalg.svd(rest[part > limit] / size.max(), compute_uv=False)
     rank = int(np.count_nonzero(values > float(limit[part > limit].max())))
     return max(rank, 1), float(part.max())
+
+
+def row_rank(rows: Rows) -> int:
+    """Return how many of the rows are linearly independent, given their errors."""
+    if rows.count == 0:
+        return 0
+    values = np.linalg.svd(rows.weights, compute_uv=False)
+    return int(np.count_nonzero(values > 1e-9 + 100.0 * float(rows.std.max())))
+
+
+def confirm_rows(
+    ask: AskPoints,
+    rows: Rows,
+    noise: NoiseModel,
+    *,
+    scale: float,
+    rng: np.random.Generator,
+    config: RowConfig | None = None,
+) -> Rows:
+    """Drop rows whose hyperplanes end somewhere: they belong to a later layer.
+
+    With the whole normal known, random places on each hyperplane can be
+    looked at. A later layer's normal is a combination of first-layer rows, so
+    rows that are linearly dependent are the sign that this is needed.
+    """
+    config = RowConfig() if config is None else config
+    keep = np.ones(rows.count, dtype=bool)
+    n = rows.weights.shape[1]
+    for attempt in range(config.confirmations):
+        todo = np.flatnonzero(keep)
+        if len(todo) == 0:
+            break
+        normals = rows.weights[todo]
+        move = rng.standard_normal((len(todo), n)) / np.sqrt(n)
+        move -= np.einsum("kn,kn->k", move, normals)[:, None] * normals
+        far = (2.0 + 3.0 * attempt) * (scale + np.linalg.norm(rows.anchors[todo], axis=1))
+        points = rows.anchors[todo] + far[:, None] * (move @ rows.basis)
+        level = noise.at(points)
+        width = np.maximum(1e-5 * scale, 30.0 * far * rows.std[todo])
+        step = width[:, None] * (normals @ rows.basis)
+        answers = ask(np.concatenate([points, points + step, points - step]))
+        middle, up, down = np.split(answers, 3)
+        limit = 30.0 * level
+        kinked = (np.abs(up + down - 2.0 * middle) > limit).any(axis=1)
+        moving = (np.abs(up - down) > limit).any(axis=1)
+        keep[todo[moving & ~kinked]] = False
+    return Rows(rows.basis, rows.weights[keep], rows.std[keep], rows.anchors[keep])
 
 
 def lift_rows(
