@@ -45,7 +45,12 @@ def demo(
     commands `unrelu extract` and `unrelu audit` see nothing but its address.
     The last line says how close the recovered network is to the hidden one.
     """
-    say = (lambda *_: None) if quiet or as_json else console.print
+    silent = quiet or as_json
+
+    def say(text: str) -> None:
+        if not silent:
+            console.print(text, markup=False)
+
     start = time.perf_counter()
     with friendly(), tempfile.TemporaryDirectory(prefix="unrelu-demo-") as name:
         folder = Path(name)
@@ -55,9 +60,9 @@ def demo(
         with _serving(model) as url:
             say(f"Serving it in a process of its own: {url}")
             clone = folder / "clone.safetensors"
-            _command(say, "extract", url, "--out", str(clone), "--seed", str(seed))
+            _command(silent, "extract", url, "--out", str(clone), "--seed", str(seed))
             _command(
-                say, "audit", url, "--out", str(out), "--image", "8,8", "--seed", str(seed)
+                silent, "audit", url, "--out", str(out), "--image", "8,8", "--seed", str(seed)
             )  # fmt: skip
         result = RecoveryResult.load(clone)
         closeness = compare(ReLUNetwork.load(clone), truth, common_function=True)
@@ -108,17 +113,17 @@ def _serving(model: Path) -> Iterator[str]:
             server.terminate()
 
 
-def _command(say: object, *words: str) -> None:
+def _command(silent: bool, *words: str) -> None:
     """Run one of our commands as a user would, and show what it says."""
-    if callable(say):
-        say(f"\n$ unrelu {words[0]} {words[1]}")
+    if not silent:
+        console.print(f"\n$ unrelu {words[0]} {words[1]}", markup=False)
     done = subprocess.run(
         [sys.executable, "-m", "unrelu", *words],
-        env={**os.environ, "COLUMNS": str(console.width)},
+        env={**os.environ, "COLUMNS": str(console.width - 2)},
         stderr=subprocess.PIPE, text=True, check=False,
     )  # fmt: skip
     if done.returncode not in {0, 1} or "Traceback" in done.stderr:
         raise OracleError(f"unrelu {words[0]} failed: {done.stderr.strip()[-500:]}")
-    if callable(say):
+    if not silent:
         for line in done.stderr.splitlines():
             console.print(f"  {line}", markup=False)

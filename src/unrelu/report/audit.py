@@ -27,7 +27,16 @@ from unrelu.diagnostics import Diagnosis, diagnose
 from unrelu.errors import UnreluError
 from unrelu.ledger import redact
 from unrelu.networks import ReLUNetwork
-from unrelu.oracles import Labels, Noisy, Oracle, Rounded, Softmax, as_oracle, connect
+from unrelu.oracles import (
+    Labels,
+    Noisy,
+    Oracle,
+    Rounded,
+    Softmax,
+    Wrapper,
+    as_oracle,
+    connect,
+)
 from unrelu.progress import Progress, as_progress
 from unrelu.result import RecoveryResult, Status
 
@@ -107,7 +116,8 @@ class Audit:
     defences: tuple[Defence, ...]
     recommendation: str
     line: FloatArray
-    """Position, answer and clone along one line, ``(n, 3)``; empty without a clone."""
+    """Position, answer and clone along one line, ``(n, 3)``; empty without a clone. Probabilities
+    are shown as log-odds."""
     image_shape: tuple[int, int] | None
 
     @property
@@ -290,8 +300,26 @@ def _line(
             answers = target(points)
     except UnreluError:  # the budget may be spent: the figure shows the clone alone
         answers = np.full((len(points), target.output_dim), np.nan)
-    column = int(np.argmax(np.nan_to_num(answers).std(axis=0)))
-    return np.column_stack([t, answers[:, column], simulation.served()(points)[:, column]])
+    clone = simulation.served()(points)
+    if simulation.probabilities:  # log-odds are straight between kinks; probabilities are not
+        answers, clone = _log_odds(answers), _log_odds(clone)
+    column = int(np.argmax(clone.std(axis=0)))
+    return np.column_stack([t, answers[:, column], clone[:, column]])
+
+
+def _log_odds(p: FloatArray) -> FloatArray:
+    """Return log-odds against the first column (or of the only one), cut at 1e-300."""
+    if p.shape[1] == 1:
+        p = np.column_stack([1.0 - p, p])
+    logs = np.log(np.maximum(p, 1e-300))
+    return np.asarray(logs[:, 1:] - logs[:, :1])
+
+
+class _Clipped(Wrapper):
+    """Keeps noisy probabilities in [0, 1], as a service would."""
+
+    def _answer(self, points: FloatArray, repeat: int) -> FloatArray:
+        return np.clip(self.inner._answer(points, repeat), 0.0, 1.0)
 
 
 class _Simulation:
@@ -383,7 +411,7 @@ class _Simulation:
         for sigma in self.options.noise:
             plans.append(
                 (f"noise of {sigma:g} of the spread",
-                 lambda o, s=sigma: Noisy(o, s * spread), None, limit, "")  # type: ignore[misc]
+                 lambda o, s=sigma: self._noisy(o, s * spread), None, limit, "")  # type: ignore[misc]
             )  # fmt: skip
         if self.truth.shape[1] > 1:
             if not self.probabilities:
@@ -405,6 +433,10 @@ class _Simulation:
             found.append(self._try(name, wrap, domain, budget, note))
             progress.update("defences", i + 1, len(plans), name)
         return tuple(found)
+
+    def _noisy(self, oracle: Oracle, sigma: float) -> Oracle:
+        noisy = Noisy(oracle, sigma)
+        return _Clipped(noisy) if self.probabilities else noisy
 
     def _try(
         self, name: str, wrap: Callable[[Oracle], Oracle], domain: Any, budget: int, note: str

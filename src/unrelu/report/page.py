@@ -48,7 +48,7 @@ def _figures(audit: Audit) -> dict[str, Any]:
         line = line_chart(
             [Series("answers", t, answers, dots=True), Series("clone", t, clone)],
             x_label="position along a line through input space",
-            y_label="output that varies most",
+            y_label="log-odds" if audit.diagnosis.kind == "probabilities" else "output",
             description="Answers of the target along a line, and the clone through them",
         )
     if audit.leaks:

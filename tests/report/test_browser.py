@@ -1,0 +1,63 @@
+"""The report in real headless Chromium.
+
+Needs Debian's ``chromium`` (or ``CHROMIUM=/path``) and playwright in an
+environment of its own::
+
+    python3 -m venv .venvs/browser && .venvs/browser/bin/pip install playwright
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from unrelu import connect, planted
+from unrelu.report import audit, render_page
+from unrelu.report.audit import AuditConfig
+
+PYTHON = Path(__file__).parents[2] / ".venvs" / "browser" / "bin" / "python"
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
+QUICK = AuditConfig(
+    decimals=(4,), noise=(1e-1,), fractions=(0.2, 1.0), points=300, training=300, epochs=5
+)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="install it with: apt-get install chromium")
+@pytest.mark.skipif(
+    not PYTHON.exists(),
+    reason="install it with: python3 -m venv .venvs/browser && "
+    ".venvs/browser/bin/pip install playwright",
+)
+def test_the_report_in_a_browser(tmp_path):
+    name = '<script>alert(1)</script><img src="http://127.0.0.1:9/x" onerror="alert(2)">'
+    oracle = connect(planted.random_network(16, 6, 3, rng=0), name=name)
+    path = tmp_path / "report.html"
+    path.write_text(render_page(audit(oracle, rng=0, image_shape=(4, 4), config=QUICK)))
+    done = subprocess.run(
+        [PYTHON, Path(__file__).with_name("browse.py"), CHROMIUM, path],
+        capture_output=True, text=True, check=False, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    views = json.loads(done.stdout)
+    assert len(views) == 4
+    for view, seen in views.items():
+        assert seen["console"] == []
+        assert seen["dialogs"] == []
+        # Nothing but the file itself; images are inside it.
+        assert {r for r in seen["requests"] if not r.startswith("data:")} == {path.as_uri()}
+        assert len(seen["figures"]) == 5
+        for figure in seen["figures"]:
+            assert figure["loaded"]
+            assert figure["text"]
+            assert figure["width"] > 200
+            assert figure["height"] > 60
+            assert figure["left"] >= 0
+            assert figure["right"] <= int(view.split()[0])
+        assert seen["overflow"] <= 0  # nothing to scroll sideways
+        assert {"svg", "summary", "div"} <= set(seen["reached"])
+    assert views["1280 light"]["background"] != views["1280 dark"]["background"]
