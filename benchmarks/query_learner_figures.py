@@ -85,7 +85,7 @@ def scikit_error(
         effort = int(min(1500, max(200, 4e8 / (len(x) * width))))
         for solver, alpha in (("lbfgs", 1e-6), ("lbfgs", 1e-3), ("adam", 1e-6)):
             model = MLPRegressor(
-                (width,), solver=solver, alpha=alpha, random_state=seed,
+                hidden_layer_sizes=(width,), solver=solver, alpha=alpha, random_state=seed,
                 max_iter=effort if solver == "lbfgs" else 300, tol=1e-9, learning_rate_init=3e-3,
             )  # fmt: skip
             with warnings.catch_warnings():

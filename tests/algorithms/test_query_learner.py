@@ -140,6 +140,26 @@ def test_accuracy_degrades_with_the_noise_and_the_certificate_says_what_was_reac
 # ------------------------------------------------------------------------ statuses
 
 
+@pytest.mark.parametrize(
+    "target",
+    [
+        lambda x: np.tanh(x[:, :1]) + x[:, 1:2] ** 2,
+        lambda x: (x[:, :1] > 0.3).astype(float),
+    ],
+)
+def test_what_is_no_such_network_is_no_recovery_and_no_worse_than_affine(target):
+    config = LearnerConfig(lines=1, residual_lines=1)
+    oracle = unrelu.connect(target, input_dim=3, output_dim=1, budget=100_000)
+    result = learn(oracle, 1e-3, config=config)
+    assert result.status in (Status.ASSUMPTION_VIOLATED, Status.PARTIAL)
+    x = np.random.default_rng(3).standard_normal((5000, 3))
+    y = target(x)
+    design = np.column_stack([x, np.ones(len(x))])
+    affine = y - design @ np.linalg.lstsq(design, y, rcond=None)[0]
+    # Fitted to a few hundred samples: up to a quarter worse than the best affine function.
+    assert np.mean((result.network(x) - y) ** 2) <= 1.25 * np.mean(affine**2)
+
+
 def test_a_deeper_network_is_told_apart():
     truth = planted.random_network(6, 12, 12, 1, rng=0, gain=2.0)
     config = LearnerConfig(lines=2, residual_lines=3)

@@ -247,10 +247,10 @@ def test_noise_is_not_charged_to_the_network():
     truth = planted.random_network(4, 5, 1, rng=0)
     oracle = Noisy(as_oracle(truth), 0.2, seed=3)
     certificate, bound = certify(oracle, truth, epsilon=0.1, noise=0.2)
-    # Products of two residuals: mean 0, deviation 0.04 / sqrt(2000), two of them.
-    assert bound < 3 * 0.04 / math.sqrt(2000)
+    # Products of two residuals: mean 0, deviation 0.04 / sqrt(5000), two of them.
+    assert bound < 3 * 0.04 / math.sqrt(5000)
     assert certificate.details["answers per point"] == 2
-    assert oracle.queries.total == 4000
+    assert oracle.queries.total == 10_000
 
 
 def test_unseen_bumps_count_with_the_bound_on_the_norms():

@@ -213,6 +213,8 @@ def learn_from_queries(
             assert run.neurons is not None
             network = run.neurons.network()
         facts = _assumed(run, network, width, bias_bound)
+        if run.neurons is not None and run.square_error(run.neurons) > run.epsilon**2:
+            limits = dataclasses.replace(limits, most=limits.least)  # the verdict is clear
         run.progress.update("certificate", 0, None)
         with run.stage("certificate"):
             certificate, bound = certify_square_loss(
@@ -342,19 +344,19 @@ def _verdict(
     reached = math.sqrt(bound)
     spread = certificate.scale
     width = network.hidden_widths[0]
+    seen = certificate.details["square loss"]
     base = (
-        f"{width} hidden neurons; root mean square error at most {reached:.2g} with "
-        f"{1 - delta:.0%} confidence, {run.epsilon:.2g} asked"
+        f"{width} hidden neurons; root mean square error {math.sqrt(seen):.2g} on held-out "
+        f"inputs, at most {reached:.2g} with {1 - delta:.0%} confidence, {run.epsilon:.2g} asked"
     )
     if reached <= run.epsilon:
         return Status.RECOVERED, base
-    seen = certificate.details["square loss"]
     if math.sqrt(seen) <= run.epsilon:
         narrow = certificate.details["narrowest bump that could be seen"]
         return (
             Status.PARTIAL,
-            f"{base}: the {certificate.samples:,} held-out inputs agree to {math.sqrt(seen):.2g}, "
-            f"but a bump narrower than {narrow:.2g} could hide between them; raise "
+            f"{base}: the {certificate.samples:,} held-out inputs agree, but a bump narrower "
+            f"than {narrow:.2g} could hide between them; raise "
             "certificate_samples or the budget, or give a smaller norm_bound",
         )
     if run.neurons is None:

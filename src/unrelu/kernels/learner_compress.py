@@ -167,7 +167,7 @@ def merge_clusters(
                 keep[group] = False
                 add.append((w, b, u))
         if add:
-            neurons = _replace(neurons.turned(turn), keep, add)
+            neurons = _replace(neurons.turned(turn), keep, add).tidy()
     return neurons
 
 

@@ -43,8 +43,21 @@ class Neurons:
 
     @classmethod
     def from_units(cls, units: Units) -> Neurons:
-        """Take over what a line search found."""
-        return cls(units.weights, units.biases, units.outputs, units.linear, units.constant)
+        """Take over what a line search found, less neurons without weights."""
+        all_of_them = cls(units.weights, units.biases, units.outputs, units.linear, units.constant)
+        return all_of_them.tidy()
+
+    def tidy(self) -> Neurons:
+        """Make neurons without weights part of the constant, and leave out broken ones."""
+        size = self.strengths
+        # Below 1e-100 of the loudest, quotients of weights and biases lose their meaning.
+        live = np.isfinite(size) & (size > 1e-100 * float(size.max(initial=0.0)))
+        live &= np.isfinite(self.biases) & (self.norms > 1e-150)
+        if live.all():
+            return self
+        still = ~live & np.isfinite(self.biases) & np.isfinite(size)
+        rest = self.outputs[:, still] @ np.maximum(self.biases[still], 0.0)
+        return dataclasses.replace(self.kept(live), constant=self.constant + rest)
 
     @property
     def count(self) -> int:

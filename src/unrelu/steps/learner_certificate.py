@@ -33,7 +33,7 @@ __all__ = ["LearnerCertificateConfig", "certify_square_loss"]
 class LearnerCertificateConfig:
     """Sizes of the certificate."""
 
-    least: int = 2000
+    least: int = 5000
     """Samples at least."""
     most: int = 1_000_000
     """Samples at most; where a thinner bump would need more, the bound says so."""

@@ -33,6 +33,8 @@ class PolishConfig:
 
     steps: int = 25
     """Accepted steps at most; from a good start a handful suffice."""
+    work: float = 1e11
+    """Multiplications after which no further step is begun: a minute, at worst."""
     attempts: int = 14
     """Dampings tried per step, each four times the last: 4^14 reaches any trust region."""
     damping: float = 1e-6
@@ -42,7 +44,7 @@ class PolishConfig:
     trim: float = 9.0
     """Samples whose residual exceeds this many medians are left out: a bump not yet found
     must not bend everything else. Gaussian noise exceeds 6 deviations one time in 1e9."""
-    parameters: int = 4500
+    parameters: int = 2500
     """Above this many parameters a step costs too much memory and time; nothing is done."""
 
 
@@ -97,7 +99,8 @@ def polish_neurons(
     answers = y[:, 0]
     damping = config.damping
     improved = False
-    for _ in range(config.steps):
+    steps = min(config.steps, max(2, int(config.work / (len(x) * size**2))))
+    for _ in range(steps):
         error = np.abs(residuals(model, x, answers))
         inside = error <= config.trim * float(np.median(error))
         if keep is not None:
@@ -121,7 +124,7 @@ def polish_neurons(
         model, improved = moved, True
         if before - square <= config.stall * before:
             break
-    return neurons_from(model) if improved else neurons
+    return neurons_from(model).tidy() if improved else neurons
 
 
 def _bands(neurons: Neurons, line: SurveyLine) -> tuple[FloatArray, FloatArray, FloatArray]:

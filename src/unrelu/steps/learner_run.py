@@ -68,8 +68,16 @@ class LearnerConfig:
     """Answers that end at this decimal or before are printed ones: rounded on purpose."""
     probes: int = 30_000
     """Samples spent at most to find what causes unexplained rounding noise."""
-    lines: int = 4
+    features: int = 100
+    regression: float = 6.0
+    """Where lines did not do: candidate neurons of the regression at most, and samples per
+    coefficient."""
+    small: int = 600
+    """Parameters up to which its outcome is polished as well."""
+    lines: int = 6
     """First lines tried, if one leaves doubt."""
+    hopeless: float = 0.2
+    """Residual over the spread of F above which a third line is not tried."""
     residual_lines: int = 12
     """Lines through bad samples, per first line."""
     futile: int = 3
@@ -356,27 +364,43 @@ class Learning:
         return new if self.square_error(new) < 0.9 * self.square_error(neurons) else None
 
     def regress(self) -> None:
-        """Equation (19): least squares over all candidate neurons, if it helps."""
-        neurons = join_candidates(self.candidates)
+        """Equation (19): least squares over all candidate neurons, if it helps.
+
+        Fits are compared on a third of the samples that they did not see; an
+        affine function takes part, so that nothing worse is ever returned.
+        """
+        assert self.neurons is not None
+        config = self.config
+        everyone = near_neurons(join_candidates(self.candidates), config.features)
+        # Features of unit norm, so that the coefficients are the neurons' norms: R as seen
+        # on a line that misled is too large a bound; the spread of F is a better one.
+        norms = everyone.norms
+        everyone = dataclasses.replace(
+            everyone, weights=everyone.weights / norms[:, None], biases=everyone.biases / norms
+        )
+        bound = coefficient_bound(everyone.count, 1, self.spread, self.spread) * self.spread
+        size = everyone.count + self.d + 1
+        want = int(config.regression * size) + config.floor - int(self.gaussian.sum())
+        if want > 0:
+            with self.stage("samples"):
+                self.sample(self.rng.standard_normal((want, self.d)))
         x, y = self.x[self.gaussian], self.y[self.gaussian]
         third = len(x) // 3
-        if neurons is None or self.neurons is None:
-            return
-        if neurons.count + self.d + 1 > 0.7 * (len(x) - third):
-            return  # too few samples to fit so many coefficients
-        radius = self.radius(neurons)
-        bias = float(np.abs(neurons.biases).max(initial=0.0))
-        bound = coefficient_bound(neurons.count, neurons.count, radius, bias)
+        fits = [self.neurons]
         with self.stage("regression"):
-            z = relu_features(neurons.weights, neurons.biases, x)
-            v = bounded_least_squares(z[third:], y[third:], bound)
-            error = float(((z[:third] @ v - y[:third]) ** 2).sum())
-            now = float(((self.neurons(x[:third]) - y[:third]) ** 2).sum())
-        if error < now:
-            k = neurons.count
-            self.neurons = dataclasses.replace(
-                neurons, outputs=v[:k].T, linear=v[k:-1].T, constant=v[-1]
-            )
+            for some in (everyone, everyone.kept(np.zeros(everyone.count, dtype=bool))):
+                z = relu_features(some.weights, some.biases, x[third:])
+                v = bounded_least_squares(z, y[third:], bound)
+                k = some.count
+                fits.append(
+                    dataclasses.replace(
+                        some, outputs=v[:k].T, linear=v[k:-1].T, constant=v[-1]
+                    ).tidy()
+                )
+            small = [f for f in fits if (f.count + 1) * (self.d + 1) <= config.small]
+            fits += [polish_neurons(f, x[third:], y[third:], config=config.polish) for f in small]
+            errors = [float(np.sum((f(x[:third]) - y[:third]) ** 2)) for f in fits]
+        self.neurons = fits[int(np.argmin(errors))]
 
     def learn(self) -> None:
         """LEARNFROMQUERIES in practice; fills in :attr:`neurons`."""
@@ -395,7 +419,7 @@ class Learning:
             neurons = self.validate(neurons)
             self.candidates.append(neurons)
             self.keep(neurons)
-            if self.good(neurons):
+            if self.good(neurons) or (attempt and self.hopeless()):
                 break
         assert self.neurons is not None
         if not self.good(self.neurons):
@@ -404,17 +428,30 @@ class Learning:
             self.neurons, self.config.compression * self.epsilon, config=self.config.compress
         )
 
+    def hopeless(self) -> bool:
+        """Whether even the best neurons so far explain little of F."""
+        assert self.neurons is not None
+        limit = self.config.hopeless * self.spread
+        return self.square_error(self.neurons) > limit**2
+
     def keep(self, neurons: Neurons) -> None:
         """Remember the best neurons so far: what is returned if the budget ends."""
         if self.neurons is None or self.square_error(neurons) < self.square_error(self.neurons):
             self.neurons = neurons
 
 
-def join_candidates(candidates: list[Neurons]) -> Neurons | None:
-    """All neurons of several tries side by side; their coefficients are still open."""
-    if not candidates:
-        return None
+def join_candidates(candidates: list[Neurons]) -> Neurons:
+    """Return all neurons of several tries side by side; their coefficients are still open."""
     joined = candidates[0]
     for other in candidates[1:]:
         joined = join_neurons(joined, other)
     return joined
+
+
+def near_neurons(neurons: Neurons, count: int, reach: float = 6.0) -> Neurons:
+    """Keep the strongest neurons among those that bend within ``reach`` deviations."""
+    near = np.abs(neurons.biases) <= reach * neurons.norms
+    order = np.argsort(-np.where(near, neurons.strengths, -1.0), kind="stable")[:count]
+    chosen = np.zeros(neurons.count, dtype=bool)
+    chosen[order] = True
+    return neurons.kept(chosen & near)
