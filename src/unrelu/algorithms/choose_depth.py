@@ -40,7 +40,7 @@ from unrelu.oracles import as_oracle
 from unrelu.oracles.base import Oracle
 from unrelu.progress import Progress, as_progress
 from unrelu.result import Provenance, RecoveryResult, StageReport, Status
-from unrelu.steps.deep_layers import DEEPER, FIRST, find_first_layer, measure_across
+from unrelu.steps.deep_layers import DEEPER, FIRST, find_first_layer, floored, measure_across
 from unrelu.steps.survey import SurveyLine, calibrate, scan_line
 
 __all__ = ["DepthConfig", "extract"]
@@ -86,6 +86,7 @@ def _look(oracle: Oracle, rng: np.random.Generator, config: DepthConfig) -> _Loo
         reach = half * scale
         line = SurveyLine(base, direction, -reach, reach, math.inf)
         noise, seeds = calibrate(oracle, line, near=math.inf)
+        noise = floored(oracle, noise, d, rng)
         scan, noise = scan_line(oracle, line, noise, seeds)
         if len(scan.kinks) >= config.enough:
             break

@@ -76,6 +76,7 @@ from unrelu.steps.deep_layers import (
     FIRST,
     LayerTestConfig,
     find_first_layer,
+    floored,
     measure_across,
 )
 from unrelu.steps.deep_orthant import OrthantConfig, recover_on_orthant
@@ -263,6 +264,7 @@ class _Extraction:
         config = self.config
         with self.stage("calibration"):
             noise, seeds = calibrate(self.oracle, line, near=10.0 * self.domain.scale)
+            noise = floored(self.oracle, noise, self.domain.dimension, self.rng)
         self.progress.update("line search", 0, None)
         with self.stage("line search") as details:
             scan, noise = scan_line(self.oracle, line, noise, seeds, config=config.survey)
@@ -294,7 +296,8 @@ class _Extraction:
             n = len(first) + config.spare
             d = self.domain.dimension
             # A lift also costs one gradient per row: not worth it for a few directions.
-            basis = random_basis(n if n + 3 < d else d, d, self.rng, line.direction)
+            small = len(first) > 0 and n + 3 < d
+            basis = random_basis(n if small else d, d, self.rng, line.direction)
         with self.stage("first-layer rows") as details:
             rows, measured = measure_rows(
                 self.oracle,
@@ -330,13 +333,16 @@ class _Extraction:
             if rows.count > d:
                 break
             missing, _ = missing_rank(rows, measured, config=config.rows)
-            if missing == 0:
+            full = rows.count + missing > len(basis) - 2 and len(basis) < d
+            if missing == 0 and not full:
                 break
-            if rows.count + missing > len(basis) - 1 and len(basis) < d:
-                # Too many are missing for this basis: start over in a larger one.
-                n = min(d, rows.count + 2 * missing + config.spare)
-                basis = random_basis(n, d, self.rng, line.direction)
+            if full:
+                # Rows may be missing that this basis cannot show: start over in a larger one.
+                n = rows.count + 2 * missing + 2 * config.spare
+                line = self.domain.line(self.rng, config.survey.reach)
+                basis = random_basis(n if n + 3 < d else d, d, self.rng, line.direction)
                 rows, measured, basis = self.search_line(line, basis)
+                self.rows = rows
                 continue
             _, _, span = np.linalg.svd(rows.weights, full_matrices=True)
             null = span[rows.count :]

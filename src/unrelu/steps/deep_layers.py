@@ -29,6 +29,7 @@ __all__ = [
     "Across",
     "LayerTestConfig",
     "find_first_layer",
+    "floored",
     "measure_across",
     "piece_centers",
 ]
@@ -78,6 +79,22 @@ class Across:
     derivatives: FloatArray
     std: FloatArray
     ok: BoolArray
+
+
+def floored(ask: AskPoints, noise: NoiseModel, d: int, rng: np.random.Generator) -> NoiseModel:
+    """Return the noise, with a floor where the line that told it was flat.
+
+    Where all answers are the same nothing scatters; answers at typical inputs
+    and farther out then say how large rounding is.
+    """
+    if (noise.absolute > 1e-30).all():
+        return noise
+    x = rng.standard_normal((16, d)) * np.repeat([1.0, 10.0], 8)[:, None]
+    size = np.maximum(np.abs(ask(x)).max(axis=0), 1e-12)
+    floor = np.finfo(np.float64).eps * size
+    return NoiseModel(
+        np.maximum(noise.absolute, floor), np.maximum(noise.growth, 0.1 * floor / np.sqrt(d))
+    )
 
 
 def piece_centers(scan: LineScan, line: SurveyLine) -> tuple[FloatArray, FloatArray]:
