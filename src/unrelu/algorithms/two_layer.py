@@ -121,7 +121,8 @@ class TwoLayerConfig:
     restarts: int = 2
     """Times that all is done again on another line, if the checks fail to the end."""
     useful: float = 1e-3
-    """Predicted error over std(f) above which the result is called ill conditioned."""
+    """Error over std(f), predicted or met by the certificate, above which the result is
+    called ill conditioned."""
     precision: float = 5e-12
     """Root mean square error over std(f) below which nothing is refined."""
     coarse: float = 1e-10
@@ -671,6 +672,13 @@ def _conclude(run: _Extraction, passed: bool) -> tuple[Status, str, Certificate 
         )
     if verdict:
         return Status.ASSUMPTION_VIOLATED, verdict, certificate
+    if certificate.relative_deviation > run.config.useful:
+        return (
+            Status.ILL_CONDITIONED,
+            "every held-out point agrees within its predicted error, but that error is large: "
+            f"{certificate}; ask for more digits, or repeat and average",
+            certificate,
+        )
     return Status.RECOVERED, f"{run.units.count} hidden units; {certificate}", certificate
 
 
