@@ -165,6 +165,19 @@ def test_what_cannot_be_cloned_gets_a_named_refusal(target, words):
     Page(render_page(facts))
 
 
+def test_what_the_audit_itself_cut_off_or_broke_is_not_recommended():
+    from unrelu.report.audit import Defence, _recommend
+
+    plain = Defence("none", "RECOVERED", 100, 1e-12, 0.0, 0.0, 0.2)
+    cut = Defence("round to 8 decimals", "BUDGET_EXHAUSTED", 400, 1.0, 1e-8, 0.0, 0.2)
+    broken = Defence("round to 6 decimals", "FAILED", 0, None, 1e-6, 0.0, 0.2)
+    weak = Defence("round to 5 decimals", "PARTIAL", 400, 1e-5, 1e-5, 0.0, 0.2)
+    coarse = Defence("round to 2 decimals", "ILL_CONDITIONED", 400, 1.0, 1e-2, 0.01, 0.3)
+    text = _recommend((plain, cut, broken, weak, coarse), QUICK)
+    assert "round to 2 decimals" in text
+    assert "No change of the answers" in _recommend((plain, cut, broken, weak), QUICK)
+
+
 def test_a_budget_that_runs_out_is_told():
     facts = audit(connect(NETWORK, budget=400), rng=0, config=QUICK)
     assert not facts.recovered

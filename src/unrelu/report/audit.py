@@ -80,7 +80,8 @@ class Defence:
     """One defence: what it does to the attack, and to the honest user.
 
     ``attack_error`` is the clone's root mean square error over the answers'
-    standard deviation (1: no better than a constant). ``answer_change`` is the
+    standard deviation (1: no better than a constant; None: the attack broke
+    off, so nothing is known). ``answer_change`` is the
     defence's own, and ``label_change`` the part of inputs whose top class it
     changes. ``copy_miss`` belongs to an ordinary copy trained on defended
     answers: the part of inputs whose top class it misses or, for a single
@@ -90,7 +91,7 @@ class Defence:
     name: str
     status: str
     queries: int
-    attack_error: float
+    attack_error: float | None
     answer_change: float
     label_change: float
     copy_miss: float
@@ -456,11 +457,13 @@ class _Simulation:
             note += f"; {100 * moved:.0f} % of Gaussian inputs have such a coordinate"
         status = "FAILED" if result is None else result.status.name
         queries = 0 if result is None else result.queries.total
+        if status == Status.BUDGET_EXHAUSTED.name and not name.startswith("query budget"):
+            note = f"cut off by this audit after {queries:,} queries: a patient attacker goes on"
         return Defence(
             name,
             status,
             queries,
-            self.error(result),
+            None if result is None else self.error(result),
             change,
             moved,
             self.train_copy(wrap(self.served())),
@@ -513,7 +516,8 @@ def _recommend(defences: tuple[Defence, ...], options: AuditConfig) -> str:
         d
         for d in defences
         if not d.name.startswith(("none", "query budget"))
-        and d.status not in {Status.RECOVERED.name, "FAILED"}
+        and d.status not in {Status.RECOVERED.name, Status.BUDGET_EXHAUSTED.name}
+        and d.attack_error is not None
         and d.attack_error >= options.useful
     ]
     if not stopped:

@@ -135,19 +135,23 @@ def line_chart(
 def bar_chart(
     names: Sequence[str], values: Sequence[float], *, y_label: str, description: str
 ) -> Markup:
-    """Return bars on a logarithmic axis, with their names under them."""
-    shown = [max(value, 1e-16) for value in values]
-    if not shown:
+    """Return numbered bars on a logarithmic axis; zero (unknown) has no bar."""
+    if not values:
         return Markup("")
-    axes = _Axes([-0.5, len(names) - 0.5], [*shown, 1.0], True, ("", y_label))
+    low = min((value for value in values if value > 0), default=0.1) / 10
+    axes = _Axes([-0.5, len(names) - 0.5], [max(low, 1e-17), 1.0], True, ("", y_label))
     parts = axes.frame(x_ticks=False)
     width = 0.7 * (axes.px(1) - axes.px(0))
-    for i, (name, value) in enumerate(zip(names, shown, strict=True)):
-        top, bottom = axes.py(value), HEIGHT - BOTTOM
+    bottom = HEIGHT - BOTTOM
+    for i, (name, value) in enumerate(zip(names, values, strict=True)):
+        if value > 0:
+            top = axes.py(max(value, axes.y0))
+            parts.append(
+                f'<rect class="c0" x="{axes.px(i) - width / 2:.1f}" y="{top:.1f}" '
+                f'width="{width:.1f}" height="{max(1.0, bottom - top):.1f}">'
+                f"<title>{escape(name)}: {value:.2g}</title></rect>"
+            )
         parts.append(
-            f'<rect class="c0" x="{axes.px(i) - width / 2:.1f}" y="{top:.1f}" '
-            f'width="{width:.1f}" height="{max(1.0, bottom - top):.1f}">'
-            f"<title>{escape(name)}: {value:.2g}</title></rect>"
             f'<text x="{axes.px(i):.1f}" y="{bottom + 18}" text-anchor="middle">{i + 1}</text>'
         )
     return _svg(parts, description)

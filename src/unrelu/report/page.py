@@ -61,7 +61,7 @@ def _figures(audit: Audit) -> dict[str, Any]:
     if audit.defences:
         trade = bar_chart(
             [d.name for d in audit.defences],
-            [d.attack_error for d in audit.defences],
+            [d.attack_error or 0.0 for d in audit.defences],
             y_label="clone's relative error",
             description="Error of the attack's clone behind each defence; higher is safer",
         )
