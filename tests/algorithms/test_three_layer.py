@@ -9,8 +9,10 @@ from unrelu.algorithms.three_layer import ThreeLayerConfig, extract_three_layer
 from unrelu.errors import InvalidAnswer, InvalidInput
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles import connect
+from unrelu.oracles.wrappers import LogOdds, Softmax
 from unrelu.planted import digits_classifier, random_network
 from unrelu.result import RecoveryResult, Status
+from unrelu.steps.survey import SurveyConfig
 
 
 def function_error(found, truth, seed=0):
@@ -171,10 +173,19 @@ def test_nonsense_answers_raise():
         extract_three_layer(random_network(4, 3, 3, 1, rng=0), rng=-1)
 
 
-def test_a_smooth_target_is_never_recovered():
-    oracle = connect(lambda x: np.tanh(x).sum(axis=1), input_dim=3, output_dim=1, budget=3_000)
-    result = extract_three_layer(oracle, rng=0, config=ThreeLayerConfig(restarts=0))
-    assert not result.success
+def test_a_smooth_target_is_named():
+    oracle = connect(lambda x: np.tanh(x).sum(axis=1), input_dim=3, output_dim=1)
+    config = ThreeLayerConfig(survey=SurveyConfig(attempts=1, first_limit=500))
+    result = extract_three_layer(oracle, rng=0, config=config)
+    assert result.status is Status.ASSUMPTION_VIOLATED
+    assert "not piecewise" in result.message
+
+
+def test_log_odds_that_underflow_are_named():
+    truth = random_network(6, 4, 6, 3, rng=0)
+    result = extract_three_layer(LogOdds(Softmax(connect(truth))), rng=0)
+    assert result.status is Status.ASSUMPTION_VIOLATED
+    assert "not finite" in result.message
 
 
 def test_results_are_saved_and_read(tmp_path):

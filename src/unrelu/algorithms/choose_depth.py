@@ -87,10 +87,10 @@ def _look(oracle: Oracle, rng: np.random.Generator, config: DepthConfig) -> _Loo
         line = SurveyLine(base, direction, -reach, reach, math.inf)
         noise, seeds = calibrate(oracle, line, near=math.inf)
         noise = floored(oracle, noise, d, rng)
-        scan, noise = scan_line(oracle, line, noise, seeds)
+        scan, noise = scan_line(oracle, line, noise, seeds, config=config.three_layer.survey)
         if len(scan.kinks) >= config.enough:
             break
-    if len(scan.kinks) == 0 or d == 1 or not length > 0:
+    if len(scan.kinks) == 0 or d == 1 or not length > 0 or not scan.complete:
         return _Look(len(scan.kinks), len(scan.kinks), 0)
     line = dataclasses.replace(line, scale=scale)
     across /= length

@@ -93,7 +93,7 @@ from unrelu.steps.deep_rows import (
     random_basis,
     row_rank,
 )
-from unrelu.steps.deep_top import Recorder, TopConfig, TopOracle, assemble
+from unrelu.steps.deep_top import NotFinite, Recorder, TopConfig, TopOracle, assemble
 from unrelu.steps.domains import as_domain
 from unrelu.steps.gradients import GradientConfig
 from unrelu.steps.noise import NoiseModel
@@ -106,7 +106,8 @@ __all__ = ["ThreeLayerConfig", "ThreeLayerResult", "extract_three_layer"]
 class ThreeLayerConfig:
     """Every choice of the extraction that is a number."""
 
-    survey: SurveyConfig = dataclasses.field(default_factory=SurveyConfig)
+    survey: SurveyConfig = dataclasses.field(default_factory=lambda: SurveyConfig(attempts=2))
+    """A line that takes more than 12,000 queries bends everywhere: the target is smooth."""
     layers: LayerTestConfig = dataclasses.field(default_factory=LayerTestConfig)
     rows: RowConfig = dataclasses.field(default_factory=RowConfig)
     gradients: GradientConfig = dataclasses.field(default_factory=GradientConfig)
@@ -269,6 +270,13 @@ class _Extraction:
         with self.stage("line search") as details:
             scan, noise = scan_line(self.oracle, line, noise, seeds, config=config.survey)
             details |= {"kinks": len(scan.kinks), "rounds": scan.rounds}
+        if not scan.complete:
+            raise _Failed(
+                Status.ASSUMPTION_VIOLATED,
+                f"a line shows {len(scan.kinks)} kinks and more: the answers are not piecewise "
+                "affine with few pieces (smooth activations, probabilities, or noise)",
+                final=True,
+            )
         self.noise = noise
         self.kinks = max(self.kinks, len(scan.kinks))
         with self.stage("layer test") as details:
@@ -626,6 +634,12 @@ def extract_three_layer(
     except BudgetExhausted as error:
         status = Status.BUDGET_EXHAUSTED
         message = f"{error}; what was found until then is returned"
+    except NotFinite:
+        status = Status.ASSUMPTION_VIOLATED
+        message = (
+            "some answers are not finite (log-odds of probabilities that underflow far out): "
+            "the extraction needs answers far from the origin; ask for logits"
+        )
     return _result(run, status, message, provenance, certificate)
 
 

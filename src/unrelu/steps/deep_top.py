@@ -17,11 +17,11 @@ import numpy as np
 from unrelu._types import BoolArray, FloatArray
 from unrelu.errors import BudgetExhausted
 from unrelu.networks import ReLUNetwork
-from unrelu.oracles.base import Meter, Oracle
+from unrelu.oracles.base import Meter, Oracle, all_finite
 from unrelu.steps.deep_orthant import OrthantUnits
 from unrelu.steps.noise import NoiseModel
 
-__all__ = ["Recorder", "TopConfig", "TopOracle", "assemble"]
+__all__ = ["NotFinite", "Recorder", "TopConfig", "TopOracle", "assemble"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +36,10 @@ class TopConfig:
     per_unit: float = 8.0
     """Queries allowed, times (d1 + 1) (kinks that one line shows + 10). A wrong first layer
     makes the top look endless; an honest one takes about a fifth of this."""
+
+
+class NotFinite(Exception):
+    """An answer that is no number, such as the log-odds of a probability that underflowed."""
 
 
 class Recorder(Oracle):
@@ -60,6 +64,8 @@ class Recorder(Oracle):
 
     def _answer(self, points: FloatArray, repeat: int) -> FloatArray:
         answers = self.inner._answer(points, repeat)
+        if not all_finite(answers):
+            raise NotFinite
         if self.recording:
             self.points.append(points.copy())
             self.answers.append(answers)
