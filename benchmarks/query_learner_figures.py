@@ -212,10 +212,10 @@ def draw(data: dict[str, Any]) -> None:
             [p["value"] for p in points], [p["queries"] for p in points], "o-", label=label
         )
     axes[1].set(xlabel="1/ε, k or d (others: 1e-4, 50, 20)", ylabel="queries", title="Queries")
-    rows = data["baselines"]
+    rows = data.get("baselines") or data["torch"]
     place = np.arange(len(rows))
     for key, mark in (("learner", "o"), ("scikit-learn", "s"), ("torch", "^")):
-        values = [row[key] for row in rows]
+        values = [row.get(key) for row in rows]
         if any(v is not None for v in values):
             heights = [math.nan if v is None else v for v in values]
             axes[2].semilogy(place, heights, mark, label=key)
@@ -273,7 +273,7 @@ def main() -> None:
     print(f"{time.perf_counter() - start:.0f} s")
     RESULTS.mkdir(exist_ok=True)
     options.numbers.write_text(json.dumps(data, indent=1, default=float) + "\n")
-    if {"bumps", "growth", "baselines"} <= data.keys():
+    if {"bumps", "growth"} <= data.keys() and data.keys() & {"baselines", "torch"}:
         draw(data)
 
 

@@ -77,7 +77,7 @@ class LearnerConfig:
     lines: int = 6
     """First lines tried, if one leaves doubt."""
     hopeless: float = 0.2
-    """Residual over the spread of F above which a third line is not tried."""
+    """Residual over the spread of F above which a fourth line is not tried."""
     residual_lines: int = 12
     """Lines through bad samples, per first line."""
     futile: int = 3
@@ -249,7 +249,12 @@ class Learning:
                 self.oracle, self.noise, self.spread, self.d, rng=self.rng, config=config.far
             )
             details["magnification"] = stretch
-            if stretch > 1.0:
+            if stretch == 1.0:
+                # Rounding inside a network grows with the input; far clusters may hide it,
+                # since large terms of a bump cancel exactly there.
+                least = noise.absolute / math.sqrt(self.d)
+                noise = NoiseModel(noise.absolute, np.maximum(noise.growth, least))
+            else:
                 reach = config.far.reach
                 line = gaussian_line(self.d, self.rng, reach=reach, stretch=stretch)
                 seeds = self.clusters(line)
@@ -419,7 +424,7 @@ class Learning:
             neurons = self.validate(neurons)
             self.candidates.append(neurons)
             self.keep(neurons)
-            if self.good(neurons) or (attempt and self.hopeless()):
+            if self.good(neurons) or (attempt >= 2 and self.hopeless()):
                 break
         assert self.neurons is not None
         if not self.good(self.neurons):
