@@ -1,0 +1,266 @@
+"""Attacks on the recovered clone, which answers like the target and costs no query."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from unrelu._types import FloatArray
+from unrelu.algorithms.two_layer import TwoLayerResult, extract_two_layer
+from unrelu.errors import UnreluError
+from unrelu.networks import ReLUNetwork
+from unrelu.oracles import Labels, Noisy, Oracle, Rounded, Softmax, Wrapper, connect
+from unrelu.progress import Progress
+from unrelu.result import RecoveryResult, Status
+
+__all__ = ["AuditConfig", "Defence", "LeakPoint", "Simulation"]
+
+
+@dataclasses.dataclass(frozen=True)
+class AuditConfig:
+    """Sizes of the audit."""
+
+    decimals: tuple[int, ...] = (8, 6, 4, 2)
+    """Roundings tried as a defence."""
+    noise: tuple[float, ...] = (1e-6, 1e-3, 1e-1)
+    """Gaussian noise tried, over the answers' standard deviation."""
+    fractions: tuple[float, ...] = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+    """Parts of the attack's queries after which the leak is measured."""
+    patience: float = 4.0
+    """A defended attack may spend this many times the undefended one's queries."""
+    points: int = 2000
+    """Inputs over which a clone's error and an honest user's loss are measured."""
+    training: int = 4000
+    """Queries of the ordinary copy that every defence is also tried against."""
+    epochs: int = 60
+    line_points: int = 161
+    """Answers shown along one line; asked from the target."""
+    useful: float = 0.1
+    """Relative error below which a clone is called useful."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LeakPoint:
+    """What was known after some queries: units, and the clone's relative error."""
+
+    queries: int
+    width: int
+    error: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Defence:
+    """One defence: what it does to the attack, and to the honest user.
+
+    ``attack_error`` is the clone's root mean square error over the answers'
+    standard deviation (1: no better than a constant; None: the attack broke
+    off, so nothing is known). ``answer_change`` is the
+    defence's own, and ``label_change`` the part of inputs whose top class it
+    changes. ``copy_miss`` belongs to an ordinary copy trained on defended
+    answers: the part of inputs whose top class it misses or, for a single
+    output, its relative error.
+    """
+
+    name: str
+    status: str
+    queries: int
+    attack_error: float | None
+    answer_change: float
+    label_change: float
+    copy_miss: float
+    note: str = ""
+
+
+class _Clipped(Wrapper):
+    """Keeps noisy probabilities in [0, 1], as a service would."""
+
+    def _answer(self, points: FloatArray, repeat: int) -> FloatArray:
+        return np.clip(self.inner._answer(points, repeat), 0.0, 1.0)
+
+
+class Simulation:
+    """Attacks on the clone, which answers like the target and costs nothing."""
+
+    def __init__(
+        self,
+        target: Oracle,
+        result: TwoLayerResult,
+        network: ReLUNetwork,
+        domain: Any,
+        options: AuditConfig,
+        rng: np.random.Generator,
+    ) -> None:
+        self.network, self.domain, self.options = network, domain, options
+        self.probabilities = result.answers == "log-odds"
+        self.spent = result.queries.without_certificate
+        self.total = result.queries.total
+        self.full_width = result.width
+        self.seed = int(rng.integers(2**31))
+        n, d = options.points, network.input_dim
+        if target.box is None:
+            self.points = rng.standard_normal((n, d))
+        else:
+            self.points = rng.uniform(*target.box, size=(n, d))
+        self.truth = self.served()(self.points)
+        self.logits = _centred(network(self.points), self.probabilities)
+        self.scale = float(self.logits.std()) or 1.0
+        if target.box is None:
+            self.training = rng.standard_normal((options.training, d))
+        else:
+            self.training = rng.uniform(*target.box, size=(options.training, d))
+
+    def served(self, budget: int | None = None) -> Oracle:
+        """Return the clone as an oracle that answers in the target's manner."""
+        oracle: Oracle = connect(self.network, budget=budget)
+        return Softmax(oracle) if self.probabilities else oracle
+
+    def attack(self, oracle: Oracle, domain: Any = None) -> tuple[RecoveryResult | None, str]:
+        """Run the attack; an error of the oracle is an outcome, too."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # divisions by nothing are expected under defences
+            try:
+                area = self.domain if domain is None else domain
+                return extract_two_layer(oracle, domain=area, rng=self.seed), ""
+            except UnreluError as error:
+                return None, str(error)
+            except Exception as error:  # a defended oracle is hostile: one row fails, not all
+                return None, f"the attack broke off: {type(error).__name__}"
+
+    def error(self, result: RecoveryResult | None) -> float:
+        """Return a result's relative error, at most 1: a constant is always at hand."""
+        network = None if result is None else result.network
+        if network is None:
+            return 1.0
+        found = network(self.points)
+        if found.shape[1] != self.logits.shape[1]:
+            return 1.0
+        common = self.probabilities or (isinstance(result, TwoLayerResult)
+                                        and result.answers == "log-odds")  # fmt: skip
+        difference = _centred(found - self.network(self.points), common)
+        error = float(np.sqrt(np.mean(difference**2))) / self.scale
+        return min(1.0, error) if math.isfinite(error) else 1.0
+
+    def leaks(self, progress: Progress) -> tuple[LeakPoint, ...]:
+        """Measure what is known after parts of the attack's queries."""
+        found = []
+        for i, fraction in enumerate(self.options.fractions):
+            budget = self.total if fraction == 1.0 else round(fraction * self.spent)
+            result, _ = self.attack(self.served(budget))
+            width = result.width if isinstance(result, TwoLayerResult) else 0
+            queries = self.spent if fraction == 1.0 else budget
+            found.append(LeakPoint(queries, width, self.error(result)))
+            progress.update("leak", i + 1, len(self.options.fractions))
+        return tuple(found)
+
+    def defences(self, progress: Progress) -> tuple[Defence, ...]:
+        """Try every defence on the clone."""
+        limit = max(5000, round(self.options.patience * self.total))
+        spread = float(self.truth.std()) or 1.0
+        plans: list[tuple[str, Callable[[Oracle], Oracle], Any, int, str]] = [
+            ("none", lambda o: o, None, limit, "the model as it is")
+        ]
+        for decimals in self.options.decimals:
+            plans.append(
+                (f"round to {decimals} decimals",
+                 lambda o, k=decimals: Rounded(o, k), None, limit, "")  # type: ignore[misc]
+            )  # fmt: skip
+        for sigma in self.options.noise:
+            plans.append(
+                (f"noise of {sigma:g} of the spread",
+                 lambda o, s=sigma: self._noisy(o, s * spread), None, limit, "")  # type: ignore[misc]
+            )  # fmt: skip
+        if self.truth.shape[1] > 1:
+            if not self.probabilities:
+                plans.append(("probabilities, not logits", Softmax, None, limit, ""))
+            plans.append(
+                ("top-1 label only", Labels, None, limit, "the span still leaks (unrelu span)")
+            )
+        plans.append(
+            ("query budget of half the attack", lambda o: o, None, self.spent // 2,
+             "per user; users may join")
+        )  # fmt: skip
+        if self.domain == "all":
+            plans.append(
+                ("inputs only in -3..3", lambda o: o, (-3.0, 3.0), limit, "inputs out of range "
+                 "are refused")
+            )  # fmt: skip
+        found = []
+        for i, (name, wrap, domain, budget, note) in enumerate(plans):
+            found.append(self._try(name, wrap, domain, budget, note))
+            progress.update("defences", i + 1, len(plans), name)
+        return tuple(found)
+
+    def _noisy(self, oracle: Oracle, sigma: float) -> Oracle:
+        noisy = Noisy(oracle, sigma)
+        return _Clipped(noisy) if self.probabilities else noisy
+
+    def _try(
+        self, name: str, wrap: Callable[[Oracle], Oracle], domain: Any, budget: int, note: str
+    ) -> Defence:
+        result, problem = self.attack(wrap(self.served(budget)), domain)
+        shown = wrap(self.served())(self.points)
+        top = self.truth.argmax(axis=1)
+        if shown.shape == self.truth.shape:
+            softened = name.startswith("prob")
+            change = 0.0 if softened else float(np.sqrt(np.mean((shown - self.truth) ** 2)))
+            change /= float(self.truth.std()) or 1.0
+            moved = float(np.mean(shown.argmax(axis=1) != top)) if shown.shape[1] > 1 else 0.0
+        else:  # labels: all but the top class is lost
+            change, moved = 1.0, float(np.mean(shown[:, 0] != top))
+        if name.startswith("inputs"):
+            moved = change = float(np.mean(np.abs(self.points).max(axis=1) > 3.0))
+            note += f"; {100 * moved:.0f} % of Gaussian inputs have such a coordinate"
+        status = "FAILED" if result is None else result.status.name
+        queries = 0 if result is None else result.queries.total
+        if status == Status.BUDGET_EXHAUSTED.name and not name.startswith("query budget"):
+            note = f"cut off by this audit after {queries:,} queries: a patient attacker goes on"
+        return Defence(
+            name,
+            status,
+            queries,
+            None if result is None else self.error(result),
+            change,
+            moved,
+            self.train_copy(wrap(self.served())),
+            problem or note,
+        )
+
+    def train_copy(self, oracle: Oracle) -> float:
+        """Train an ordinary network on the answers to typical inputs; return what it misses."""
+        from sklearn.exceptions import ConvergenceWarning
+        from sklearn.neural_network import MLPRegressor
+
+        answers = oracle(self.training)
+        single = self.truth.shape[1] == 1
+        if answers.shape[1] != self.truth.shape[1]:  # labels
+            answers = np.eye(self.truth.shape[1])[answers[:, 0].astype(np.intp)]
+        elif self.probabilities:
+            answers = np.log(np.clip(answers, 1e-9, 1.0))
+        center, spread = answers.mean(axis=0), float(answers.std()) or 1.0
+        model = MLPRegressor(
+            hidden_layer_sizes=(2 * self.full_width,),
+            max_iter=self.options.epochs,
+            random_state=self.seed,
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # a fixed effort is meant
+            scaled = (answers - center) / spread
+            model.fit(self.training, scaled[:, 0] if single else scaled)
+        found = model.predict(self.points).reshape(len(self.points), -1) * spread + center
+        if not single:
+            return float(np.mean(found.argmax(axis=1) != self.truth.argmax(axis=1)))
+        shown = np.log(np.clip(self.truth, 1e-9, 1.0)) if self.probabilities else self.truth
+        error = float(np.sqrt(np.mean((found - shown) ** 2)) / (shown.std() or 1.0))
+        return min(1.0, error)
+
+
+def _centred(values: FloatArray, common: bool) -> FloatArray:
+    """Remove what a softmax does not show: a function common to all logits."""
+    if not common or values.shape[1] < 2:
+        return values
+    return np.asarray(values - values.mean(axis=1, keepdims=True))
