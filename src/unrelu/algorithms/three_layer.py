@@ -146,7 +146,7 @@ class ThreeLayerConfig:
     unsharp: float = 3e-10
     """The same after a polish above which another round follows."""
     rounds: int = 3
-    extra: float = 0.5
+    extra: float = 0.8
     """Answers per parameter asked at typical inputs otherwise."""
     pool: int = 10_000
     rare: float = 0.02
@@ -540,11 +540,13 @@ class _Extraction:
         if self.check_error > config.fair:
             if self.check_error > config.close:
                 self.network = None  # not even the structure is right
+            level = float(self.noise.std(np.array([self.domain.scale])).max()) / spread
+            coarse = f" (the answers carry noise of {level:.1g} of it)" if level > 1e-11 else ""
             raise _Failed(
                 Status.PARTIAL,
                 f"the network found deviates by {self.check_error:.2g} of the answers' spread at "
-                "typical inputs: a unit is missing, or the target has more hidden layers than "
-                "two",
+                f"typical inputs{coarse}: a unit is missing, or the target has more hidden layers "
+                "than two",
                 structural=self.check_error > config.close,
             )
 
