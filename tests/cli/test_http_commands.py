@@ -115,6 +115,13 @@ def test_shared_options_reach_the_target():
     assert "budget of 40" in " ".join(spent.stderr.split())
 
 
+def test_options_of_one_command_do_not_reach_the_next():
+    from unrelu.cli._target import connect_options
+
+    run("doctor", "planted:20-10-1", "--range=-1,1")
+    assert connect_options() == {}
+
+
 def test_the_range_becomes_the_domain(tmp_path):
     truth = planted.random_network(10, 6, 1, rng=1)
     path = truth.save(tmp_path / "m.safetensors")

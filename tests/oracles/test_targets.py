@@ -218,9 +218,14 @@ def test_callables_get_the_shape_they_want():
 def test_a_jax_function_is_a_callable():
     jax = pytest.importorskip("jax", reason="install it with: pip install jax")
     weights = np.random.default_rng(0).standard_normal((10, 2)).astype(np.float32)
-    oracle = connect(jax.jit(lambda x: jax.numpy.maximum(x @ weights, 0)), input_dim=10)
+
+    def model(scale):
+        parameters = jax.numpy.asarray(scale * weights)
+        return connect(jax.jit(lambda x: jax.numpy.maximum(x @ parameters, 0)), input_dim=10)
+
     # JAX computes in float32 unless told otherwise.
-    assert np.abs(oracle(X) - np.maximum(X @ weights, 0)).max() < 1e-4
+    assert np.abs(model(1)(X) - np.maximum(X @ weights, 0)).max() < 1e-4
+    assert model(1).identity == model(1).identity != model(2).identity
 
 
 def test_scale_and_range_give_the_algorithms_a_box():

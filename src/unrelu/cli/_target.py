@@ -116,8 +116,11 @@ def takes_target(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def wrapped(**values: Any) -> None:
-        _given.set({key: values.pop(key) for key in names})
-        command(**values)
+        token = _given.set({key: values.pop(key) for key in names})
+        try:
+            command(**values)
+        finally:
+            _given.reset(token)
 
     wrapped.__signature__ = inspect.Signature([*mine, *extra])  # type: ignore[attr-defined]
     wrapped.__annotations__ = {p.name: p.annotation for p in (*mine, *extra)}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -32,8 +34,10 @@ def callable_identity(function: Callable[..., Any]) -> str:
 
 def _feed(digest: Any, value: Any, depth: int) -> None:
     """Mix a value's stable content into the digest."""
-    if depth > 4:
+    if depth > 4 or isinstance(value, types.ModuleType):
         return
+    if hasattr(value, "__array__") and not isinstance(value, (type, np.ndarray)):
+        value = np.asarray(value)  # a JAX array, say
     if isinstance(value, np.ndarray) and value.dtype != object:
         digest.update(f"{value.dtype}{value.shape}".encode())
         digest.update(np.ascontiguousarray(value).tobytes())
@@ -55,7 +59,9 @@ def _feed(digest: Any, value: Any, depth: int) -> None:
         for item in value:
             if isinstance(item, (np.ndarray, ReLUNetwork, list, tuple)) or callable(item):
                 _feed(digest, item, depth + 1)
-    elif hasattr(value, "func") and hasattr(value, "keywords"):  # functools.partial
+    elif hasattr(value, "__wrapped__"):  # a compiled or decorated function
+        _feed(digest, value.__wrapped__, depth + 1)
+    elif isinstance(value, functools.partial):
         for item in (value.func, *value.args, *value.keywords.values()):
             _feed(digest, item, depth + 1)
     elif hasattr(value, "__dict__") and not isinstance(value, type):
