@@ -67,9 +67,7 @@ class HermiteNetRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any) -> HermiteNetRegressor:
         """Learn from ``X`` of shape ``(n, d)`` and ``y`` of shape ``(n,)``."""
-        X, y = validate_data(
-            self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=4
-        )
+        X, y = validate_data(self, X, y, dtype=np.float64, y_numeric=True, ensure_min_samples=4)
         seed = self.random_state
         if isinstance(seed, np.random.RandomState):
             seed = int(seed.randint(2**31 - 1))

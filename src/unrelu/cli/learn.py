@@ -47,9 +47,7 @@ def learn(
     labels: Annotated[
         Path | None, typer.Option("--labels", help="Labels for an x.npy file.")
     ] = None,
-    target: Annotated[
-        str, typer.Option("--target", help="Label column of Parquet files.")
-    ] = "y",
+    target: Annotated[str, typer.Option("--target", help="Label column of Parquet files.")] = "y",
     width: Annotated[
         int | None,
         typer.Option("--width", min=0, help="Number of units.", show_default="discovered"),
@@ -57,7 +55,10 @@ def learn(
     order: Annotated[
         int | None,
         typer.Option(
-            "--order", min=1, max=2, help="network: the paper's own route of this order.",
+            "--order",
+            min=1,
+            max=2,
+            help="network: the paper's own route of this order.",
             show_default="stacked moments",
         ),
     ] = None,
@@ -76,8 +77,11 @@ def learn(
     ] = "relu",
     threshold: Annotated[
         float | None,
-        typer.Option("--threshold", help="lowest-layer: the units' threshold, if known.",
-                     show_default="estimated"),
+        typer.Option(
+            "--threshold",
+            help="lowest-layer: the units' threshold, if known.",
+            show_default="estimated",
+        ),
     ] = None,
     kind: Annotated[
         str, typer.Option("--kind", help="halfspaces: intersection or union.")

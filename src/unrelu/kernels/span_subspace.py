@@ -116,7 +116,9 @@ def solve_tilt(inside: FloatArray, outside: FloatArray) -> tuple[FloatArray, flo
     ``V + C N``. Returns C and the root mean square misfit per degree of freedom
     (0 when P = r leaves none).
     """
-    tilt = np.linalg.lstsq(inside, outside, rcond=None)[0]
+    tilt: FloatArray = np.asarray(
+        np.linalg.lstsq(inside, outside, rcond=None)[0], dtype=np.float64
+    )
     spare = (len(inside) - inside.shape[1]) * outside.shape[1]
     if spare <= 0:
         return tilt, 0.0
@@ -154,4 +156,4 @@ def largest_principal_angle(a: FloatArray, b: FloatArray) -> float:
         return 1.0
     if len(qa) == 0:
         return 0.0
-    return float(min(1.0, np.linalg.norm(qa - (qa @ qb.T) @ qb, ord=2)))
+    return min(1.0, float(np.linalg.norm(qa - (qa @ qb.T) @ qb, ord=2)))

@@ -48,7 +48,7 @@ def cliques(edges: BoolArray) -> tuple[list[IntArray], int]:
     Where the supports are disjoint every component is a clique and the count is 0.
     """
     count, owner = scipy.sparse.csgraph.connected_components(
-        scipy.sparse.csr_matrix(edges), directed=False
+        scipy.sparse.csr_matrix(edges.astype(np.int8)), directed=False
     )
     groups = [np.flatnonzero(owner == c) for c in range(count)]
     missing = 0

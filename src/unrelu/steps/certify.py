@@ -91,7 +91,7 @@ def certify_units(
     answers = oracle(np.concatenate([points, _cluster_points(places, domain, rng, config)]))
     noisy = _excess_noise(units, places, answers[len(points) :], config)
     answers = answers[: len(points)]
-    finite = (np.abs(answers) < deepest).all(axis=1)  # False for NaN
+    finite = np.asarray((np.abs(answers) < deepest).all(axis=1))  # False for NaN
     if not finite[: config.samples].any():
         finite[:] = np.isfinite(answers).all(axis=1)
     samples = int(np.count_nonzero(finite[: config.samples]))

@@ -315,7 +315,7 @@ def strengthen_span(
             )  # fmt: skip
             if around is not None and slope[index] * around.reach > value:
                 best, value = around, slope[index] * around.reach
-        gradient = best and measure_gradient(oracle, best, noise, scales=scales)
+        gradient = None if best is None else measure_gradient(oracle, best, noise, scales=scales)
         if gradient is None:
             search.rejected += 1
         else:

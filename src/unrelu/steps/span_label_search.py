@@ -294,7 +294,7 @@ def sharpen_from_labels(
         slopes = measure_null_offsets(
             oracle, boundary, null, steps=steps, expected=expected, finest=finest, scales=scales
         )
-        good = np.isfinite(slopes).all(axis=1)
+        good = np.asarray(np.isfinite(slopes).all(axis=1))
         if np.count_nonzero(good) < rank:
             search.inconsistent = math.inf
             return

@@ -88,7 +88,7 @@ class Polyhedron:
         gap = self.thresholds - self.directions @ origin
         with np.errstate(divide="ignore", invalid="ignore"):
             distance = np.where(speed > 0, gap / speed, np.inf)
-        return np.minimum(distance.min(axis=1), limit)
+        return np.asarray(np.minimum(distance.min(axis=1), limit))
 
 
 def bisect_lines(

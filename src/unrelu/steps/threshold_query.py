@@ -116,7 +116,7 @@ def refine_by_queries(
             return
         margins = cfg.clearance * widths
         batches: list[tuple[int, FloatArray]] = []
-        for i in np.flatnonzero(active):
+        for i in map(int, np.flatnonzero(active)):
             others = np.arange(k) != i
             directions, limits = state.directions[others], (state.thresholds - margins)[others]
 
@@ -134,7 +134,7 @@ def refine_by_queries(
                 clear=clear,
                 redraws=cfg.redraws,
             )
-            batches.append((int(i), x))
+            batches.append((i, x))
         on = is_on(np.concatenate([x for _, x in batches]))
         start = 0
         largest = 0.0

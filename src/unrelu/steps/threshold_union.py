@@ -161,10 +161,10 @@ def _search_unexplained(
     cfg: ThresholdConfig,
 ) -> tuple[FloatArray, FloatArray] | None:
     """Look for units among points that are on though no known unit is."""
-    free = np.ones(len(x), dtype=bool)
+    free: BoolArray = np.ones(len(x), dtype=bool)
     if state is not None and len(state.directions):
         heights = x @ state.directions.T - state.thresholds
-        free = (heights < -np.maximum(8.0 * state.errors, 1e-3)).all(axis=1)
+        free = np.asarray((heights < -np.maximum(8.0 * state.errors, 1e-3)).all(axis=1))
     lost = on & free
     if np.count_nonzero(lost) < 20 * x.shape[1]:
         return None
