@@ -8,7 +8,9 @@ line is searched, and the hyperplanes it meets are followed to both sides.
 What is seen                   What is done
 =============================  ===========================================
 a hyperplane bends             :func:`extract_three_layer`
-none bends, or there is none   :func:`extract_two_layer`; if its checks fail
+no hyperplane at all           a long line is searched for :func:`extract_three_layer`;
+                               :func:`extract_two_layer` if that shows none either
+none bends                     :func:`extract_two_layer`; if its checks fail
                                (the line met no later layer),
                                :func:`extract_three_layer` after all
 both fail                      the better of the two results, never RECOVERED
@@ -151,6 +153,13 @@ def extract(
     stage = StageReport(
         "depth", target.queries.total - before, message=str(look), details=dataclasses.asdict(look)
     )
+    if look.kinks == 0:
+        # Affine, or flat where it was looked at: only a long line tells.
+        deep = extract_three_layer(
+            target, rng=generator, progress=meter, config=config.three_layer
+        )
+        if deep.first_width > 0 or deep.status is Status.BUDGET_EXHAUSTED:
+            return _named(deep, f"{look}, but there are some far out", provenance, stage)
     if look.deeper == 0:
         flat = extract_two_layer(target, rng=generator, progress=meter, config=config.two_layer)
         if flat.success or flat.status is Status.BUDGET_EXHAUSTED:
