@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from unrelu import modular, planted
 from unrelu._version import __version__
+from unrelu.algorithms.choose_depth import extract
 from unrelu.algorithms.query_learner import LearnerResult, learn_from_queries
 from unrelu.algorithms.samples_learner import (
     Identifiability,
@@ -31,6 +32,7 @@ from unrelu.algorithms.structured_layers import (
     recover_binary_layer,
     recover_even_layer,
 )
+from unrelu.algorithms.three_layer import ThreeLayerResult, extract_three_layer
 from unrelu.algorithms.threshold_detector import DetectedLayerResult, detect_directions
 from unrelu.algorithms.thresholds import (
     HalfspacesResult,
@@ -98,6 +100,7 @@ __all__ = [
     "SpanResult",
     "StageReport",
     "Status",
+    "ThreeLayerResult",
     "TwoLayerResult",
     "UnreluError",
     "__version__",
@@ -106,6 +109,8 @@ __all__ = [
     "detect_directions",
     "diagnose",
     "draw_biased_samples",
+    "extract",
+    "extract_three_layer",
     "extract_two_layer",
     "hermite_risk",
     "identifiability",

@@ -47,6 +47,9 @@ Deviations
 - With several outputs about k / m pieces are measured instead of k + 1.
 - A few gradients at roomy points sharpen the result at the end, as float64
   answers are not exact.
+- Coarse answers (float32, rounded) are searched on a random subspace of the
+  inputs first, where everything can be measured often, and the units are then
+  lifted by derivatives at roomy points (:mod:`unrelu.steps.lift`).
 - The residual is searched until random checks pass, since one line may miss a
   unit; the paper's general position excludes that.
 - Signs of the units are resolved where they are determined, so that there is
@@ -83,8 +86,9 @@ from unrelu.result import Certificate, Provenance, RecoveryResult, StageReport, 
 from unrelu.steps.certify import CertifyConfig, certify_units
 from unrelu.steps.domains import Domain, as_domain
 from unrelu.steps.gradients import GradientConfig
+from unrelu.steps.lift import LiftConfig, Restricted, Subspace, lift_units
 from unrelu.steps.lines import LineConfig
-from unrelu.steps.noise import NoiseModel
+from unrelu.steps.noise import NoiseModel, Samples
 from unrelu.steps.refine import RefineConfig, Refiner, predicted_error
 from unrelu.steps.survey import SurveyConfig, SurveyLine, calibrate, scan_line, survey
 
@@ -100,6 +104,7 @@ class TwoLayerConfig:
     survey: SurveyConfig = dataclasses.field(default_factory=SurveyConfig)
     refine: RefineConfig = dataclasses.field(default_factory=RefineConfig)
     certify: CertifyConfig = dataclasses.field(default_factory=CertifyConfig)
+    lift: LiftConfig = dataclasses.field(default_factory=LiftConfig)
     looks: int = 3
     """Points looked at to tell probabilities from values."""
     deepest: float = 600.0
@@ -118,6 +123,8 @@ class TwoLayerConfig:
     """Deviations, in predicted standard deviations, that a check lets pass."""
     repairs: int = 12
     """Lines searched for what a check found missing."""
+    late_repairs: int = 4
+    """The same for coarse answers, after a refinement."""
     restarts: int = 2
     """Times that all is done again on another line, if the checks fail to the end."""
     useful: float = 1e-3
@@ -133,6 +140,7 @@ class TwoLayerConfig:
     hide in the noise of its checks."""
     coarse_effort: float = 0.3
     coarse_passes: int = 13
+    lifted_passes: int = 3
     """Points per unknown and pass of that, and passes: each makes more units sure enough
     for the next to measure them farther out."""
     coarse_goal: float = 6.0
@@ -206,7 +214,7 @@ class _Extraction:
         self.noise: NoiseModel | None = None
         self.units: Units | None = None
         self.covariance = np.zeros((0, 0))
-        self.coarse = False
+        self.coarse = self.lifted = self.nested = False
         self.spread = 0.0
 
     # ---------------------------------------------------------------- helpers
@@ -309,14 +317,23 @@ class _Extraction:
             last += 1
         return dataclasses.replace(line, low=float(t[first]), high=float(t[last]))
 
-    def first_line(self) -> None:
+    def calibrate(self) -> tuple[SurveyLine, list[Samples]]:
+        """Draw a line, and measure the noise of the answers on it."""
+        self.units, self.lifted = None, False
+        line = self.shorten(self.domain.line(self.rng, self.reach))
+        near = 10.0 * self.domain.scale if self.domain.kind != "box" else math.inf
+        with self.stage("calibration"):
+            self.noise, seeds = calibrate(self.ask, line, near=near)
+        middle = min(seeds, key=lambda seed: float(np.abs(seed[0]).min()))
+        size = float(np.abs(middle[1]).max())
+        noise = float(self.noise.at(line.points(middle[0])).max())
+        self.coarse = noise > self.config.coarse * size
+        return line, seeds
+
+    def first_line(self, line: SurveyLine, seeds: list[Samples]) -> None:
         """Algorithm 6, lines 1-6, on a random line."""
         config = self.config
-        self.units = None
-        line = self.shorten(self.domain.line(self.rng, self.reach))
-        with self.stage("calibration"):
-            near = 10.0 * self.domain.scale if self.domain.kind != "box" else math.inf
-            self.noise, seeds = calibrate(self.ask, line, near=near)
+        assert self.noise is not None
         self.progress.update("line search", 0, None)
         with self.stage("line search") as details:
             scan, self.noise = scan_line(
@@ -435,12 +452,76 @@ class _Extraction:
 
     def attempt(self) -> bool:
         """Do everything once; whether random checks pass in the end."""
-        self.first_line()
+        line, seeds = self.calibrate()
+        if not (self.coarse and not self.nested and self.through_subspace()):
+            self.first_line(line, seeds)
         if not self.repair():
             return False
         self.cover()
         self.refine()
+        for _ in range(self.config.late_repairs if self.coarse else 0):
+            # Coarse answers hide a unit in the predicted errors until the others are sharp.
+            bad = self.check()
+            if bad is None:
+                return not self.ill_conditioned()
+            if self.search_residual(self.shorten(self.domain.through(*bad, self.reach))):
+                self.refine()
         return self.check() is None and not self.ill_conditioned()
+
+    def through_subspace(self) -> bool:
+        """Recover the units on a random subspace, and lift them; False if that fails.
+
+        Coarse answers make a long line's small kinks and gaps unreadable. On a
+        subspace everything can be measured several times at little cost, and
+        the derivatives across it are then taken at roomy points only.
+        """
+        config, d = self.config, self.domain.dimension
+        size = config.lift.dimension
+        while self.domain.kind == "all" and size <= config.lift.part * d:
+            subspace = Subspace(size, d, self.rng)
+            inner = _Extraction(
+                Restricted(self.oracle, subspace),
+                as_domain("all", size),
+                self.rng,
+                self.progress,
+                config,
+            )
+            inner.nested, inner.log_odds, inner.deepest = True, self.log_odds, self.deepest
+            try:
+                passed = any(inner.attempt() for _ in range(config.restarts + 1))
+            finally:
+                self.stages += inner.stages
+            found = inner.units
+            if passed and found is not None and found.count <= config.lift.crowd * size:
+                return self.lift(inner, subspace)
+            size *= 2
+        return False
+
+    def lift(self, inner: _Extraction, subspace: Subspace) -> bool:
+        """Take over what a subspace showed; False if it has no roomy points."""
+        assert inner.units is not None
+        assert inner.noise is not None
+        scale = subspace.scale
+        self.noise = NoiseModel(inner.noise.absolute, inner.noise.growth / scale)
+        with self.stage("gradients") as details:
+            lifted = lift_units(
+                self.ask,
+                inner.units,
+                inner.covariance,
+                self.noise,
+                subspace,
+                inner.draw,
+                rng=self.rng,
+                config=self.config.lift,
+                refine=self.config.refine,
+                gradient_config=self.config.gradients,
+            )
+            details |= {"subspace": len(subspace.rows), "units": inner.units.count}
+        if lifted is None:
+            return False
+        self.units, self.covariance = lifted
+        self.spread, self.lifted = inner.spread, True
+        return True
 
     def ill_conditioned(self) -> bool:
         """Whether the predicted error leaves little of the function."""
@@ -472,7 +553,7 @@ class _Extraction:
         k, d, m = self.units.count, self.domain.dimension, len(self.units.outputs)
         if self.coarse:
             limit = int(np.ceil(config.coarse_effort * (m + k) / m))
-            passes = config.coarse_passes
+            passes = config.lifted_passes if self.lifted else config.coarse_passes
         else:
             effort = config.effort + config.effort_thin * d**-0.65
             if self.domain.bounds is not None:
@@ -672,7 +753,7 @@ def _conclude(run: _Extraction, passed: bool) -> tuple[Status, str, Certificate 
         )
     if verdict:
         return Status.ASSUMPTION_VIOLATED, verdict, certificate
-    if certificate.relative_deviation > run.config.useful:
+    if certificate.max_deviation > run.config.useful * run.spread > 0:
         return (
             Status.ILL_CONDITIONED,
             "every held-out point agrees within its predicted error, but that error is large: "

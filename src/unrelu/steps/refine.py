@@ -19,7 +19,7 @@ from unrelu.kernels.units import Units
 from unrelu.steps.gradients import GradientConfig, measure_gradients
 from unrelu.steps.noise import NoiseModel
 
-__all__ = ["RefineConfig", "Refiner", "predicted_error"]
+__all__ = ["RefineConfig", "Refiner", "candidate_points", "predicted_error"]
 
 AskPoints = Callable[[FloatArray], FloatArray]
 
@@ -114,6 +114,27 @@ def _pool(
     return pool
 
 
+def candidate_points(
+    units: Units,
+    covariance: FloatArray,
+    draw: Callable[[int], FloatArray],
+    groups: int,
+    noise: NoiseModel,
+    *,
+    rng: np.random.Generator,
+    config: RefineConfig,
+    bounded: bool = False,
+) -> tuple[FloatArray, FloatArray]:
+    """Return roomy points, the best of each group, and their clearances ``(n, k)``."""
+    pool = _pool(units, draw, groups, rng, config, bounded=bounded)
+    clearance = _clearance(units, covariance, pool)
+    room = _rooms(units, clearance)
+    quality = (room / noise.at(pool).max(axis=1)).reshape(groups, config.draws)
+    best = np.argmax(quality, axis=1) + np.arange(groups) * config.draws
+    best = best[room[best] > 0]
+    return pool[best], clearance[best]
+
+
 class Refiner:
     """Units, what is known about them, and every gradient measured at roomy points.
 
@@ -200,15 +221,19 @@ class Refiner:
             anchors = units.anchors[self.rng.integers(units.count, size=config.tests // 2)]
             tests[: config.tests // 2] = 0.5 * (anchors + tests[: config.tests // 2])
         groups = max(config.candidates // m, min(config.candidates, 4 * limit))
-        bounded = self.bounds is not None
-        pool = _pool(units, self.draw, groups, self.rng, config, bounded=bounded)
-        room = _rooms(units, _clearance(units, self.covariance, pool))
-        quality = (room / self.noise.at(pool).max(axis=1)).reshape(groups, config.draws)
-        best = np.argmax(quality, axis=1) + np.arange(groups) * config.draws
-        best = best[room[best] > 0]
-        if len(best) == 0:
-            return np.empty((0, pool.shape[1]))
-        pool, room = pool[best], room[best]
+        pool, clearance = candidate_points(
+            units,
+            self.covariance,
+            self.draw,
+            groups,
+            self.noise,
+            rng=self.rng,
+            config=config,
+            bounded=self.bounds is not None,
+        )
+        if len(pool) == 0:
+            return pool
+        room = _rooms(units, clearance)
         # A direction of the basis has about 1 / sqrt(d) of its length along a given normal.
         rough = config.safety * room * np.sqrt(pool.shape[1]) / 3.0
         std = np.sqrt(2.0) * self.noise.at(pool) / rough[:, None]
@@ -223,7 +248,7 @@ class Refiner:
             limit,
             (goal / distance) ** 2,
         )
-        return pool[np.unique(chosen)]
+        return np.asarray(pool[np.unique(chosen)])
 
     def _solve(self) -> None:
         """Least squares over the survey and all gradients, until the gates settle."""
@@ -273,8 +298,8 @@ class Refiner:
         std = np.sqrt(np.maximum(np.diagonal(self.covariance), 0.0))
         far = np.linalg.norm(units.anchors - points.mean(axis=0), axis=1)
         loose = self.config.offset_doubt * self.noise.at(units.anchors).max(axis=1)
-        base = float(self.noise.at(units.base[None, :]).max())
-        base = np.hypot(base, std[:m] * float(np.linalg.norm(units.base)))
+        level = float(self.noise.at(units.base[None, :]).max())
+        base = np.hypot(level, std[:m] * float(np.linalg.norm(units.base)))
         prior = np.diag(np.concatenate([base**2, loose**2 + (std[m:] * far) ** 2]))
         nearby = std.max() * np.linalg.norm(points - points.mean(axis=0), axis=1)
         variances = self.noise.at(points) ** 2 + nearby[:, None] ** 2

@@ -115,9 +115,8 @@ class SurveyLine:
             fractions = np.array([0.0, 0.15, 0.35, 0.65, 0.85, 1.0]) * (1.0 - 1e-4) + 5e-5
             return self.low + length * fractions, np.full(6, 0.5 * length)
         low, high = math.asinh(self.low / self.scale), math.asinh(self.high / self.scale)
-        inner = [u for u in (-1.5, -0.5, 0.15, 0.5, 1.5) if low + 0.1 < u < high - 0.1]
-        if low < 0:
-            inner.remove(0.15)
+        places = (-1.5, -0.5, 0.5, 1.5) if low < 0 else (0.15, 0.5, 1.5)
+        inner = [u for u in places if low + 0.1 < u < high - 0.1]
         outer = [u for u in (low, low / 2, high / 2, high) if abs(u) > 3.0 or u in (low, high)]
         u = np.unique(np.array(inner + outer))
         u[0] += 1e-4 if abs(low) < 1.0 else 0.0
