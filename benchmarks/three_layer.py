@@ -105,7 +105,8 @@ def run_flatness(seed: int, *, shape: tuple[int, int, int]) -> dict[str, Any]:
     """Measure how often the extraction fails, beside Theorem 5's bound, at one d2/d1."""
     d, d1, d2 = shape
     outcome = run_random(seed, shape=(d, d1, d2, 1), limit=1e-6)
-    bound = min(1.0, (math.e * d2 / d1) ** (d1 + 1) / 2.0**d2)
+    # Sauer's sum itself: the theorem's (e d2/d1)^(d1+1) bounds it only from d2 > d1 on.
+    bound = min(1.0, sum(math.comb(d2, i) for i in range(d1 + 2)) / 2.0**d2)
     return {
         "success": outcome["false_recovered"] == 0,
         "failed": float(not outcome["success"]),
