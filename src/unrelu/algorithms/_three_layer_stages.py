@@ -453,6 +453,8 @@ class Extraction:
                         break
                     # A unit that few answers see ran away: take it back.
                     self.network, self.check_error = old, kept
+        self.prune()
+        self.check_error = error()
         if self.check_error > config.fair:
             if self.check_error > config.close:
                 self.network = None  # not even the structure is right
@@ -465,6 +467,19 @@ class Extraction:
                 "than two",
                 structural=self.check_error > config.close,
             )
+
+    def prune(self) -> None:
+        """Drop second-layer units that the polish has reduced to nothing."""
+        assert self.network is not None
+        w, v, u = self.network.weights
+        b, c, a = self.network.biases
+        n = self.second_width
+        size = np.linalg.norm(v[:n], axis=1) * np.linalg.norm(u[:, :n], axis=0)
+        keep = np.ones(len(v), dtype=bool)
+        keep[:n] = size > self.config.orthant.spurious * size.max(initial=0.0)
+        if not keep.all():
+            self.network = ReLUNetwork([w, v[keep], u[:, keep]], [b, c[keep], a])
+            self.second_width = int(keep[:n].sum())
 
     def refine(self) -> None:
         """Ask typical inputs, and some for every unit that is rarely on or rarely off."""
