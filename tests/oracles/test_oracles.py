@@ -187,6 +187,16 @@ def test_answers_before_a_failure_are_kept():
     np.testing.assert_array_equal(caught.value.answers, x[:20])
 
 
+def test_a_target_that_changes_its_input_is_caught():
+    def scaling(x: np.ndarray) -> np.ndarray:
+        x /= 255.0
+        return x.sum(axis=1)
+
+    oracle = connect(scaling, input_dim=2, output_dim=1)
+    with pytest.raises(InvalidAnswer, match="in place"):
+        oracle(np.ones((3, 2)))
+
+
 def test_a_target_without_output_is_refused():
     with pytest.raises(InvalidAnswer, match="no output"):
         connect(lambda x: np.empty((len(x), 0)), input_dim=2)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from unrelu._types import ArrayLike, FloatArray
-from unrelu.errors import InvalidInput
+from unrelu.errors import InvalidAnswer, InvalidInput
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles.base import Adapter, Meter
 
@@ -107,9 +107,16 @@ class CallableOracle(Adapter):
             self.output_dim = int(output_dim)
 
     def _ask(self, points: FloatArray) -> ArrayLike:
-        if self.row_shape is not None:
-            points = points.reshape(-1, *self.row_shape)
-        return self._function(points)
+        before = float(np.add.reduce(points, axis=None))
+        shaped = points if self.row_shape is None else points.reshape(-1, *self.row_shape)
+        answers = self._function(shaped)
+        if float(np.add.reduce(points, axis=None)) != before:
+            # A later batch, and the ledger's key, would rest on the wrong point.
+            raise InvalidAnswer(
+                "the target changed its input in place; let it work on a copy, such as "
+                "lambda x: f(x.copy())"
+            )
+        return answers
 
 
 class NetworkOracle(Adapter):
