@@ -381,6 +381,7 @@ class _Extraction:
             + predicted_error(self.units, self.covariance, points)[:, None] ** 2
         )
         spread = spread + self.config.negligible * self.spread / self.config.check_accept
+        spread = np.maximum(spread, np.finfo(np.float64).tiny)  # an exact constant has none
         return np.abs(residual / spread).max(axis=1), residual
 
     def check(self) -> tuple[FloatArray, FloatArray] | None:

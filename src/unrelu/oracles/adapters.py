@@ -13,7 +13,7 @@ import numpy as np
 from unrelu._types import ArrayLike, FloatArray
 from unrelu.errors import InvalidAnswer, InvalidInput
 from unrelu.networks import ReLUNetwork
-from unrelu.oracles.base import Adapter, Meter
+from unrelu.oracles.base import Adapter, Meter, quick_sum
 
 __all__ = ["CallableOracle", "NetworkOracle", "callable_identity"]
 
@@ -107,10 +107,10 @@ class CallableOracle(Adapter):
             self.output_dim = int(output_dim)
 
     def _ask(self, points: FloatArray) -> ArrayLike:
-        before = float(np.add.reduce(points, axis=None))
+        before = quick_sum(points)
         shaped = points if self.row_shape is None else points.reshape(-1, *self.row_shape)
         answers = self._function(shaped)
-        if float(np.add.reduce(points, axis=None)) != before:
+        if quick_sum(points) != before:
             # A later batch, and the ledger's key, would rest on the wrong point.
             raise InvalidAnswer(
                 "the target changed its input in place; let it work on a copy, such as "

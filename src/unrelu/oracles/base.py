@@ -31,6 +31,7 @@ __all__ = [
     "Wrapper",
     "all_finite",
     "check_points",
+    "quick_sum",
 ]
 
 DEFAULT_STAGE = "other"
@@ -136,15 +137,19 @@ class Meter:
         return QueryStats(sum(by_stage.values()), by_stage, round_trips)
 
 
+def quick_sum(array: FloatArray) -> float:
+    """Return the sum of all entries, infinite where it overflows."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return float(np.add.reduce(array, axis=None)) if array.size else 0.0
+
+
 def all_finite(array: FloatArray) -> bool:
     """Whether no entry is NaN or infinite.
 
     A sum is several times faster than ``isfinite``: it is finite only if every
     entry is, and where it overflows on finite entries the exact test decides.
     """
-    with np.errstate(over="ignore", invalid="ignore"):
-        total = float(np.add.reduce(array, axis=None)) if array.size else 0.0
-    return bool(np.isfinite(total)) or bool(np.isfinite(array).all())
+    return bool(np.isfinite(quick_sum(array))) or bool(np.isfinite(array).all())
 
 
 def check_points(x: ArrayLike, input_dim: int) -> FloatArray:
