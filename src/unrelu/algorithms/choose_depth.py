@@ -143,12 +143,18 @@ def extract(
     before = target.queries.total
     try:
         with target.stage("depth"):
-            look = _look(target, generator, config)
+            bounded = _probabilities(target, generator)
+            look = None if bounded else _look(target, generator, config)
     except BudgetExhausted as error:
         return RecoveryResult(
             Status.BUDGET_EXHAUSTED, f"{error}; not even the depth was found",
             target.queries, provenance,
         )  # fmt: skip
+    if look is None:
+        flat = extract_two_layer(target, rng=generator, progress=meter, config=config.two_layer)
+        stage = StageReport("depth", target.queries.total - before, message="probabilities")
+        reason = "the answers are probabilities: one hidden layer was tried, on their log-odds"
+        return _named(flat, reason, provenance, stage)
     meter.update("depth", 1, 1, str(look))
     stage = StageReport(
         "depth", target.queries.total - before, message=str(look), details=dataclasses.asdict(look)
@@ -172,6 +178,17 @@ def extract(
         if not deep.success and deep.first_width == 0:
             return _named(flat, reason, provenance, stage)
     return _named(deep, reason, provenance, stage)
+
+
+def _probabilities(target: Oracle, generator: np.random.Generator) -> bool:
+    """Whether answers sum to one, or stay within [0, 1] far out: no kinks to follow there."""
+    x = generator.standard_normal((3, target.input_dim))
+    if target.output_dim == 1:
+        x[1:] = 1e3 * x[0], -1e3 * x[0]
+    seen = target(x)
+    if not ((seen >= 0) & (seen <= 1)).all() or np.ptp(seen) == 0:
+        return False
+    return target.output_dim == 1 or bool((np.abs(seen.sum(axis=1) - 1.0) <= 1e-5).all())
 
 
 def _named(
