@@ -60,7 +60,9 @@ def demo(
         with _serving(model) as url:
             say(f"Serving it in a process of its own: {url}")
             clone = folder / "clone.safetensors"
-            _command(silent, "extract", url, "--out", str(clone), "--seed", str(seed))
+            _command(
+                silent, "extract", url, "--depth", "2", "--out", str(clone), "--seed", str(seed)
+            )
             _command(
                 silent, "audit", url, "--out", str(out), "--image", "8,8", "--seed", str(seed)
             )  # fmt: skip
