@@ -25,7 +25,7 @@ def extract(folder: Path, log: TextIO) -> int:
         log.write(hashlib.blake2b(x.tobytes(), digest_size=8).hexdigest() + "\n")
         return network(x)
 
-    oracle = connect(target, input_dim=30, ledger=folder / "l.db", name="target", batch_size=32)
+    oracle = connect(target, input_dim=30, ledger=folder / "l.db", name="target", batch_size=8)
     result = extract_two_layer(oracle, rng=5)
     print(result.status.name, result.network.fingerprint())
     return 0

@@ -281,7 +281,7 @@ def test_killed_at_twenty_moments_it_asks_nothing_twice_and_ends_with_the_same_b
             while len(asked(stormy)) == known and process.poll() is None:
                 assert time.monotonic() < deadline
                 time.sleep(0.001)
-            time.sleep(rng.random() * 0.03)
+            time.sleep(rng.random() * 0.008)
             if process.poll() is None:
                 process.send_signal(signal.SIGKILL)
                 process.communicate()
