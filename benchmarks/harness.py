@@ -2,7 +2,8 @@
 
 A row is a function of a seed that returns plain numbers and a boolean
 ``success`` judged by ground truth. Results go to ``benchmarks/results`` as JSON
-with machine, versions and commit (``--results`` chooses another folder); the
+with machine and versions, and the commit beside each run (``--results`` chooses
+another folder); the
 printed table shows medians, 95th percentiles and maxima beside the targets.
 """
 
@@ -150,7 +151,7 @@ def run_suite(
             futures = {pool.submit(run_one, row, seed): (row, seed) for row, seed in todo}
             for count, future in enumerate(as_completed(futures), start=1):
                 row, seed = futures[future]
-                outcome = future.result()
+                outcome = future.result() | {"commit": data["machine"]["commit"]}
                 data |= {"rows": load(suite, folder)["rows"]}  # another process may have saved
                 runs = data["rows"][row.name]["runs"]
                 runs.append(outcome)
