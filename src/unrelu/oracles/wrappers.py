@@ -173,8 +173,9 @@ class LogOdds(Wrapper):
     One column ``p`` becomes ``log(p / (1 - p))``. Several become
     ``log(p_i) - log(p_reference)``, with the column of the reference left out,
     so m probabilities give m - 1 log-odds: logits up to a function common to
-    all of them. Where a probability has underflowed to 0 or 1 the log-odds are
-    NaN; callers move such points (:meth:`saturated` tells which).
+    all of them. Where a probability has underflowed (to 0 or 1, or to a subnormal
+    number, which has lost digits) the log-odds are NaN; callers move such points
+    (:meth:`saturated` tells which).
     """
 
     def __init__(self, inner: Oracle, *, reference: int = 0) -> None:
@@ -199,7 +200,10 @@ class LogOdds(Wrapper):
                 "the target's answers are not probabilities (some lie outside [0, 1]); "
                 "don't ask for log-odds of this target"
             )
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
+            single = (p == p.astype(np.float32)).all(axis=1, keepdims=True)
+            least = np.where(single, np.finfo(np.float32).tiny, np.finfo(np.float64).tiny)
+            p = np.where(p < least, 0.0, p)
             if p.shape[1] == 1:
                 out = np.log(p) - np.log1p(-p)
             else:
