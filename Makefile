@@ -6,15 +6,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 SUITE ?= quick
 JOBS ?= 2
+SERVER ?= unrelu
+REQUIRED ?=
 STAMP := $(VENV)/.installed
 EXTRAS := onnx,sklearn,http,dask,parquet,report
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test check format bench docs clean help
+.PHONY: demo test torch environments check format bench docs clean help
 
 help: ## show this list
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit("unrelu needs Python 3.11 or newer" if sys.version_info < (3, 11) else 0)'
@@ -23,11 +25,20 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[$(EXTRAS)]" --group dev
 	touch $@
 
-demo: $(STAMP) ## recover a network from its answers alone
-	$(BIN)/unrelu demo
+demo: $(STAMP) ## train, serve, extract over HTTP, report (SERVER=mlserver for the real MLServer)
+ifeq ($(SERVER),mlserver)
+	PYTHON=$(PYTHON) REQUIRED=mlserver sh tests/environments.sh mlserver
+endif
+	$(BIN)/unrelu demo --server $(SERVER)
 
 test: $(STAMP) ## run the default tests (under 10 minutes on 2 cores)
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+
+torch: ## run torch's tests in an environment of its own (part of make environments)
+	.venvs/torch/bin/python -m pytest -p no:cacheprovider tests/oracles/test_torch.py
+
+environments: ## install model servers, torch and a browser for the tests that use them
+	PYTHON=$(PYTHON) REQUIRED="$(REQUIRED)" sh tests/environments.sh
 
 check: $(STAMP) ## format, lint, strict types, import rules
 	$(BIN)/ruff format --check .

@@ -108,3 +108,41 @@ def test_a_batch_dependent_target_is_noticed():
     found = diagnose(connect(drifting, input_dim=3))
     assert found.deterministic
     assert not found.batch_consistent
+
+
+def test_three_round_trips_and_a_rough_count_of_hyperplanes():
+    for shape in ((20, 10, 1), (64, 32, 10), (5, 500, 1)):
+        found = []
+        for seed in SEEDS:
+            oracle = connect(net(seed, *shape))
+            found.append(diagnose(oracle, rng=seed).hyperplanes)
+            assert oracle.queries.round_trips == 3
+        # Sixteen points tell it within a factor of three, and on the whole better.
+        assert shape[1] / 2 < np.median(found) < 2 * shape[1]
+    assert diagnose(planted.affine(10, rng=0)).hyperplanes == 0.0
+
+
+def test_wide_networks_are_not_taken_for_smooth_ones():
+    for seed in SEEDS:
+        assert diagnose(net(seed, 5, 500, 1), rng=seed).piecewise_linear is True
+
+
+def test_steps_are_told_from_coarse_answers():
+    def steps(x: np.ndarray) -> np.ndarray:
+        return np.floor(2 * x[:, 0]) + 0.3 * (x[:, 1] > 0)
+
+    found = diagnose(connect(steps, input_dim=20))
+    assert found.locally_constant
+    assert any("trees" in line for line in found.sentences())
+    for decimals in (1, 2, 3, 4):
+        assert not diagnose(Rounded(connect(net(0)), decimals)).locally_constant
+        assert not diagnose(
+            Rounded(Softmax(connect(net(0, 20, 10, 4))), decimals)
+        ).locally_constant
+
+
+def test_growth_far_out():
+    w, u = net(0, 20, 10, 4).weights
+    assert diagnose(net(0)).growth == pytest.approx(1.0, abs=0.3)
+    assert diagnose(connect(lambda x: np.tanh(x @ w.T) @ u.T, input_dim=20)).growth < 0.5
+    assert diagnose(connect(lambda x: (x @ w.T) ** 2 @ u.T, input_dim=20)).growth > 1.5

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from unrelu import modular, planted
 from unrelu._version import __version__
-from unrelu.algorithms.choose_depth import extract
+from unrelu.algorithms.choose_depth import (
+    DeepSpanResult,
+    ExtractionPlan,
+    extract,
+    plan_extraction,
+)
 from unrelu.algorithms.query_learner import LearnerResult, learn_from_queries
 from unrelu.algorithms.samples_learner import (
     Identifiability,
@@ -74,9 +79,11 @@ __all__ = [
     "BudgetExhausted",
     "Certificate",
     "Comparison",
+    "DeepSpanResult",
     "DetectedLayerResult",
     "Diagnosis",
     "EvenLayerResult",
+    "ExtractionPlan",
     "HalfspacesResult",
     "HermiteNetRegressor",
     "Identifiability",
@@ -120,6 +127,7 @@ __all__ = [
     "learn_halfspaces",
     "modular",
     "obfuscate",
+    "plan_extraction",
     "planted",
     "recover_binary_layer",
     "recover_even_layer",

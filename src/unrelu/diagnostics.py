@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from unrelu._random import RandomState, as_generator
-from unrelu._types import FloatArray
+from unrelu._types import BoolArray, FloatArray
 from unrelu.errors import InvalidInput
 from unrelu.oracles import as_oracle
-from unrelu.oracles.base import Oracle
 from unrelu.oracles.wrappers import to_bfloat16
 
 __all__ = ["Diagnosis", "DiagnosisConfig", "diagnose"]
@@ -35,6 +34,11 @@ class DiagnosisConfig:
     """A second difference this many noise floors high is a bend."""
     far: float = 100.0
     """Factor by which points are moved out to see whether answers stay bounded."""
+    small: float = 1e-3
+    still: float = 0.8
+    jump: float = 1.5
+    """Steps up to ``small`` leave this part of a tree's answers as they are; the others jump
+    by at least ``jump`` units of the answers' grid."""
     max_decimals: int = 10
     """More printed decimals than this are taken for full floats."""
 
@@ -66,6 +70,15 @@ class Diagnosis:
     piecewise_linear
         False when it bends at every step in proportion to its square, as
         smooth activations do; None when noise hides it.
+    locally_constant
+        Small steps change no answer anywhere, though answers differ from place
+        to place: steps, as of trees.
+    growth
+        Exponent with which the answers' spread grows far out: about 1 for ReLU
+        networks, 0 for what saturates.
+    hyperplanes
+        Rough number of hyperplanes at which it bends, from how often steps of
+        each length meet one; None where that does not tell.
     queries
         Rows asked for the diagnosis.
     """
@@ -82,6 +95,9 @@ class Diagnosis:
     input_dim: int
     output_dim: int
     queries: int
+    locally_constant: bool = False
+    growth: float = 1.0
+    hyperplanes: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the facts as plain values."""
@@ -104,12 +120,16 @@ class Diagnosis:
             lines.append("only labels come back: the span is what can be recovered")
         elif self.kind == "constant":
             lines.append("the answers never changed: nothing to recover but a constant")
+        elif self.locally_constant:
+            lines.append("it is constant but for jumps: steps, as of trees, not a ReLU network")
         elif self.piecewise_linear is False:
             lines.append("it bends smoothly everywhere: not a ReLU network")
         elif self.bend_step is None:
             lines.append("no bend was seen: affine as far as this look went")
         else:
             lines.append(f"piecewise linear; steps of {self.bend_step:g} usually meet a kink")
+            if self.hyperplanes is not None:
+                lines.append(f"roughly {_round_number(self.hyperplanes):,} hyperplanes")
         return lines
 
 
@@ -147,31 +167,40 @@ def diagnose(
         offset = (box[0] + box[1]) / 2
         x = offset + (box[1] - box[0]) * g.uniform(-0.25, 0.25, (options.points, d))
         scale = float((box[1] - box[0]).min()) / 4 / max(options.steps)
+    away = offset + options.far * (x[:8] - offset)
+    away = away if box is None else np.clip(away, *box)
+    around = _line_ends(x, scale, options, g)
     with oracle.stage("diagnosis"):
-        answers = oracle(x)
+        # One batch: what a remote target costs is round trips as much as queries.
+        seen = oracle(np.concatenate([x, away, around]))
         again = oracle(x[:1], repeat=1)
-        batch = oracle(x[:4], repeat=2)
-        alone = oracle(x[:1], repeat=3)
-        deterministic = bool(np.array_equal(again, alone))
-        consistent = bool(np.array_equal(batch[:1], again))
-        away = offset + options.far * (x[:8] - offset)
-        far = oracle(away if box is None else np.clip(away, *box))
-        kind = _kind(answers, far)
-        ends = _line_ends(oracle, x, scale, options, g)
+        alone = oracle(x[:1], repeat=2)
+    answers, far, rest = np.split(seen, [len(x), len(x) + len(away)])
+    ends = rest.reshape(len(options.steps), 2, len(x), -1)
+    deterministic = bool(np.array_equal(again, alone))
+    consistent = bool(np.array_equal(answers[:1], again))
+    kind = _kind(answers, far)
     spread = float(answers.std())
     size = float(np.sqrt(np.mean(answers**2)))
     precision, quantum = _precision(np.concatenate([answers, far]), size, options)
-    repeats = np.concatenate([answers[:1], again, batch[:1], alone])
+    repeats = np.concatenate([answers[:1], again, alone])
     jitter = 0.0 if deterministic else float(repeats.std(axis=0, ddof=1).max())
-    noise = max(_quietest(answers, ends), quantum / np.sqrt(12.0), jitter)
-    if kind in {"labels", "constant"}:
-        bend_step, piecewise = None, None
-    elif kind == "probabilities":
-        # A softmax bends everywhere; log-odds bend only where the network does.
-        bend_step, piecewise = _bends(*_as_log_odds(answers, ends, noise), scale, options)
-    else:
-        floor = np.full(len(x), noise)
-        bend_step, piecewise = _bends(_second_differences(answers, ends), floor, scale, options)
+    quietest = _quietest(answers, ends)
+    # Three repeats tell a deviation within a factor of three; many differences tell it better.
+    noise = max(quietest, quantum / np.sqrt(12.0), jitter if jitter > 3.0 * quietest else 0.0)
+    bend_step = piecewise = hyperplanes = None
+    steps_only = False
+    if kind not in {"labels", "constant"}:
+        if kind == "probabilities":
+            # A softmax bends everywhere; log-odds bend only where the network does.
+            seconds, floor = _as_log_odds(answers, ends, noise)
+        else:
+            seconds, floor = _second_differences(answers, ends), np.full(len(x), noise)
+        bend_step, piecewise = _bends(seconds, floor, scale, options)
+        steps_only = _locally_constant(answers, ends, quantum, options)
+        if piecewise and not steps_only and box is None:
+            bent = seconds > options.bend_factor * floor
+            hyperplanes = _count_hyperplanes(bent, np.asarray(options.steps) / np.sqrt(d))
     return Diagnosis(
         kind=kind,
         precision=precision,
@@ -185,6 +214,9 @@ def diagnose(
         input_dim=d,
         output_dim=oracle.output_dim,
         queries=oracle.queries.total - before,
+        locally_constant=steps_only,
+        growth=_growth(answers[: len(far)], far, options),
+        hyperplanes=hyperplanes,
     )
 
 
@@ -220,15 +252,14 @@ def _precision(seen: FloatArray, size: float, options: DiagnosisConfig) -> tuple
 
 
 def _line_ends(
-    oracle: Oracle, x: FloatArray, scale: float, options: DiagnosisConfig, g: np.random.Generator
+    x: FloatArray, scale: float, options: DiagnosisConfig, g: np.random.Generator
 ) -> FloatArray:
-    """Return ``f(x - h v)`` and ``f(x + h v)``, shape ``(steps, 2, points, m)``."""
+    """Return ``x - h v`` and ``x + h v``, by step, sign and point, ``(steps * 2 * points, d)``."""
     n, d = x.shape
     direction = g.standard_normal((n, d))
     direction /= np.linalg.norm(direction, axis=1, keepdims=True)
     steps = scale * np.asarray(options.steps)
-    ends = [x + sign * h * direction for h in steps for sign in (-1.0, 1.0)]
-    return oracle(np.concatenate(ends)).reshape(len(steps), 2, n, -1)
+    return np.concatenate([x + sign * h * direction for h in steps for sign in (-1.0, 1.0)])
 
 
 def _second_differences(middle: FloatArray, ends: FloatArray) -> FloatArray:
@@ -244,7 +275,9 @@ def _quietest(middle: FloatArray, ends: FloatArray) -> float:
     # Second differences of independent errors have variance 6 sigma^2; the median
     # of |N(0, 1)| is 0.6745.
     medians = np.median(_second_differences(middle, ends), axis=1) / (np.sqrt(6.0) * 0.6745)
-    return float(medians[moved].min())
+    least = float(medians[moved].min())
+    # Steps as quiet as the quietest, but for chance, tell the same: their mean is steadier.
+    return float(medians[moved & (medians <= 2.0 * least)].mean())
 
 
 def _as_log_odds(
@@ -275,10 +308,75 @@ def _bends(
         return None, True
     bend = scale * options.steps[int(often.max())]
     # A smooth function's second differences fall by 100 with each ten times smaller
-    # step, at nearly every point; a piecewise linear one's drop to zero, or by 10.
+    # step, at nearly every point; a piecewise linear one's drop to zero, or by 10. Where
+    # even a small step meets many kinks only the drop to zero tells.
+    floor = options.bend_factor * noise
+    near = [i for i in range(len(options.steps) - 1) if options.steps[i] < 0.5]
+    could = seconds[near] > 3.0 * 100.0 * floor
+    dropped = could & (seconds[[i + 1 for i in near]] <= floor)
+    telling = np.count_nonzero(could.any(axis=0))
+    if telling >= 3:
+        return bend, bool(np.count_nonzero(dropped.any(axis=0)) > 0.3 * telling)
     medians = np.median(seconds, axis=1)
     small = [i for i in often if options.steps[i] < 0.5]
     if len(small) < 2:
         return bend, True
     rates = np.log10(medians[small[:-1]] / medians[small[1:]])
     return bend, not bool(np.median(rates) > 1.7)
+
+
+def _locally_constant(
+    middle: FloatArray, ends: FloatArray, quantum: float, options: DiagnosisConfig
+) -> bool:
+    """Whether small steps change nothing, and where anything changes, it jumps.
+
+    Answers on a coarse grid do not change with small steps either; but where
+    most of them do not, the others change by one unit of the grid.
+    """
+    if len(np.unique(middle, axis=0)) < 2:
+        return False
+    change: FloatArray = np.abs(ends - middle).max(axis=(1, 3))  # (steps, points)
+    still = np.mean(change == 0, axis=1)
+    if (still[np.asarray(options.steps) <= options.small] < options.still).any():
+        return False
+    jumps = change[still >= 0.5]
+    jumps = jumps[jumps > 0]
+    return len(jumps) == 0 or bool(np.median(jumps) >= options.jump * quantum)
+
+
+def _growth(near: FloatArray, far: FloatArray, options: DiagnosisConfig) -> float:
+    """Return the exponent with which the spread of answers grows outwards."""
+    small, large = float(near.std()), float(far.std())
+    if small == 0 or large == 0:
+        return 0.0
+    return float(np.log(large / small) / np.log(options.far))
+
+
+def _count_hyperplanes(bent: BoolArray, steps: FloatArray) -> float | None:
+    """Estimate how many hyperplanes there are from the step at which each point first bends.
+
+    A Gaussian hyperplane meets the segment ``x +- h v`` with probability
+    ``2 / pi atan(h / sqrt(d))``, so k of them spare it with probability
+    ``exp(-k p)``. The likeliest k is returned; ``steps`` are over sqrt(d), falling.
+    """
+    if bent.shape[1] < 3:
+        return None
+    p = 2.0 / np.pi * np.arctan(steps)
+    p = np.append(p, 0.0)
+    # Index of the smallest step that bends, with all larger ones: -1 if none.
+    last = np.minimum.accumulate(bent, axis=0).sum(axis=0) - 1
+    if (last < 0).all():
+        return 0.0
+    k = np.logspace(-1.0, 7.0, 400)
+    spared = np.exp(-np.multiply.outer(k, p))  # at each step, and at none
+    within = np.maximum(spared[:, 1:] - spared[:, :-1], 1e-300)
+    chance = np.where(last < 0, spared[:, [0]], within[:, np.maximum(last, 0)])
+    return float(k[np.argmax(np.log(np.maximum(chance, 1e-300)).sum(axis=1))])
+
+
+def _round_number(value: float) -> int:
+    """Return one significant digit."""
+    if value < 1:
+        return round(value)
+    size = 10 ** int(np.floor(np.log10(value)))
+    return int(round(value / size) * size)

@@ -56,7 +56,7 @@ def test_doctor_speaks_to_people_on_stderr_and_to_machines_on_stdout():
     facts = json.loads(machine.stdout)
     assert facts["input_dim"] == 20
     assert facts["kind"] == "values"
-    assert facts["queries"] == 318
+    assert facts["queries"] == 314
 
 
 def test_environment_variables_set_options():
