@@ -55,7 +55,10 @@ class OrthantConfig:
     """Angle between hyperplanes below which they are taken for one."""
     spurious: float = 1e-7
     """Units smaller than this part of the largest one are traces of errors of others."""
-    polish: PolishConfig = dataclasses.field(default_factory=lambda: PolishConfig(steps=4))
+    polish: PolishConfig = dataclasses.field(
+        default_factory=lambda: PolishConfig(steps=3, inner=30, factorisations=1)
+    )
+    """Short: what it leaves, the next one or the final polish finds."""
     tight: float = 1e-11
     """Error of the units, over their size, above which they are polished before the next axis:
     it is the tolerance of what follows."""
