@@ -1,0 +1,5 @@
+"""adversarial-robustness-toolbox: CopycatCNN."""
+
+from art_thief import main
+
+main("CopycatCNN")

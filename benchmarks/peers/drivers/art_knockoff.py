@@ -1,0 +1,5 @@
+"""adversarial-robustness-toolbox: KnockoffNets."""
+
+from art_thief import main
+
+main("KnockoffNets")
