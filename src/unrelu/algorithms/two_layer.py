@@ -462,6 +462,8 @@ class _Extraction:
         self.refine()
         for _ in range(self.config.late_repairs if self.coarse else 0):
             # Coarse answers hide a unit in the predicted errors until the others are sharp.
+            if self.nested and self.ill_conditioned():
+                return False  # on a subspace another line costs less than a repair
             bad = self.check()
             if bad is None:
                 return not self.ill_conditioned()
@@ -489,7 +491,7 @@ class _Extraction:
             )
             inner.nested, inner.log_odds, inner.deepest = True, self.log_odds, self.deepest
             try:
-                passed = any(inner.attempt() for _ in range(config.restarts + 1))
+                passed = any(inner.attempt() for _ in range(config.lift.attempts))
             finally:
                 self.stages += inner.stages
             found = inner.units

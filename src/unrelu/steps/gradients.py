@@ -140,18 +140,30 @@ class _Measurement:
         )
 
     def _check_point(self, chunk: _Chunk) -> tuple[FloatArray, FloatArray]:
+        """Return weights of a chunk's steps, and the point that their combination reaches."""
         weights = self.rng.standard_normal(len(chunk.index))
         weights /= np.linalg.norm(weights)
+        room = self._room(chunk, weights)
+        if room < 0.5:
+            # On a face of the box most combinations lead out. Steps stay inside, and so
+            # does what lies between them: weights of one sign.
+            weights = np.abs(weights)
+            room = max(self._room(chunk, weights), 1.0 / float(weights.sum()))
+        weights *= room
+        move = (weights * chunk.steps) @ self.directions[chunk.index]
+        return weights, self.points[chunk.piece] + move
+
+    def _room(self, chunk: _Chunk, weights: FloatArray) -> float:
+        """Return the part, at most 1, of a combination of steps that stays in the box."""
+        if self.bounds is None:
+            return 1.0
+        low, high = self.bounds
         x = self.points[chunk.piece]
         move = (weights * chunk.steps) @ self.directions[chunk.index]
-        if self.bounds is not None:
-            low, high = self.bounds
-            with np.errstate(divide="ignore", invalid="ignore"):
-                scale = np.where(move > 0, (high - x) / move, np.inf)
-                scale = np.minimum(scale, np.where(move < 0, (low - x) / move, np.inf))
-            factor = min(1.0, 0.9 * float(scale.min()))
-            weights, move = weights * factor, move * factor
-        return weights, x + move
+        with np.errstate(divide="ignore", invalid="ignore"):
+            scale = np.where(move > 0, (high - x) / move, np.inf)
+            scale = np.minimum(scale, np.where(move < 0, (low - x) / move, np.inf))
+        return min(1.0, 0.9 * float(scale.min()))
 
     def _rows(self, chunk: _Chunk) -> tuple[FloatArray, FloatArray]:
         """Return the points that a chunk asks next, and the weights of its new check."""

@@ -29,8 +29,10 @@ __all__ = ["LiftConfig", "Restricted", "Subspace", "lift_units"]
 class LiftConfig:
     """Choices of the detour through a subspace."""
 
-    dimension: int = 24
+    dimension: int = 48
     """Dimension of the first subspace; doubled while it holds too many units."""
+    attempts: int = 6
+    """Lines tried on a subspace before a larger one."""
     crowd: float = 2.0
     """Units per dimension above which a larger subspace is tried: the more inputs, the
     farther apart are the hyperplanes."""
