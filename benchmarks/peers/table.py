@@ -27,7 +27,7 @@ SOLVERS = {
 #: Targets on which the students are trained: those where training has a chance, a depth-3
 #: one, one with several outputs, a wide input and the hostile ones.
 TAUGHT = (
-    "20-10-1", "40-20-1", "10-40-1", "10-10-10-1", "40-20-3", "784-32-1",
+    "20-10-1", "40-20-1", "10-40-1", "10-10-10-1", "10-20-20-1", "40-20-3", "784-32-1",
     "trained 10-10-10-1", "near-parallel pairs 20-10-1",
 )  # fmt: skip
 #: Beyond the time limit for one that searches a line as long as the width squared.
