@@ -181,9 +181,66 @@ def test_a_smooth_target_is_named():
     assert "not piecewise" in result.message
 
 
-def test_log_odds_that_underflow_are_named():
+def log_odds_error(found, truth, seed=0):
+    """The same for log-odds: a logit common to all classes does not count."""
+    x = np.random.default_rng(seed).standard_normal((10_000, truth.input_dim))
+    f, g = truth(x), found(x)
+    if f.shape[1] > 1:
+        f, g = f - f[:, :1], g - g[:, :1]
+    return float(np.abs(f - g).max() / f.std(axis=0).max())
+
+
+@pytest.mark.parametrize("shape", [(8, 4, 8, 3), (10, 5, 10, 1), (6, 6, 9, 4)])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_probabilities(shape, seed):
+    truth = random_network(*shape, rng=seed)
+    result = extract_three_layer(Softmax(connect(truth)), rng=seed)
+    assert result.status is Status.RECOVERED, result.message
+    assert result.answers == "log-odds"
+    assert result.first_width == shape[1]
+    assert result.second_width <= shape[2]
+    assert result.network.output_dim == shape[-1]
+    # Log-odds carry 1e-15, a single sigmoid's 1e-13; conditioning takes at most five digits.
+    assert log_odds_error(result.network, truth) < 1e-8
+    assert same_first_layer(result, truth, 1e-6, signed=True)
+
+
+def test_log_odds_are_taken_as_they_are():
     truth = random_network(6, 4, 6, 3, rng=0)
-    result = extract_three_layer(LogOdds(Softmax(connect(truth))), rng=0)
+    result = extract_three_layer(LogOdds(Softmax(connect(truth)), reference=1), rng=0)
+    assert result.success, result.message
+    assert result.network.output_dim == 2
+    x = np.random.default_rng(0).standard_normal((1000, 6))
+    f = truth(x)
+    expected = np.delete(f, 1, axis=1) - f[:, [1]]
+    np.testing.assert_allclose(result.network(x), expected, rtol=0, atol=1e-9)
+
+
+def test_rays_find_what_short_axes_do_not():
+    # Large logits end the axes early: units far along every axis show on rays only.
+    truth = random_network(6, 4, 8, 3, rng=5)
+    biases = [truth.biases[0], truth.biases[1].copy(), truth.biases[2]]
+    weights = [truth.weights[0], truth.weights[1].copy(), 400.0 * truth.weights[2]]
+    weights[1][0], biases[1][0] = 0.3, -1.5
+    loud = ReLUNetwork(weights, biases)
+    result = extract_three_layer(Softmax(connect(loud)), rng=5)
+    assert result.success, result.message
+    assert result.queries.by_stage["repair"] > 0
+    assert log_odds_error(result.network, loud) < 1e-8
+
+
+def test_saturated_probabilities_are_named():
+    truth = random_network(6, 4, 6, 3, rng=0)
+    loud = ReLUNetwork([*truth.weights[:-1], 1e5 * truth.weights[-1]], truth.biases)
+    result = extract_three_layer(Softmax(connect(loud)), rng=0)
+    assert result.status is Status.NUMERICAL_FAILURE
+    assert "underflow" in result.message
+    assert result.network is None
+
+
+def test_answers_that_are_not_finite_are_named():
+    truth = random_network(6, 4, 6, 3, rng=0)
+    result = extract_three_layer(LogOdds(Softmax(connect(truth))), answers="values", rng=0)
     assert result.status is Status.ASSUMPTION_VIOLATED
     assert "not finite" in result.message
 
@@ -216,3 +273,13 @@ def test_a_trained_classifier():
     assert result.success, result.message
     assert result.first_width == 16
     assert function_error(result.network, truth) < 1e-6
+
+
+@pytest.mark.slow
+def test_the_probabilities_of_a_trained_classifier():
+    truth, model = digits_classifier(16, 32, rng=1)
+    oracle = connect(model.predict_proba, input_dim=64, output_dim=10)
+    result = extract_three_layer(oracle, rng=1)
+    assert result.success, result.message
+    assert (result.first_width, result.second_width) == (16, 32)
+    assert log_odds_error(result.network, truth) < 1e-8

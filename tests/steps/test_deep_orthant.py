@@ -8,7 +8,8 @@ import pytest
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles import connect
 from unrelu.planted import random_network
-from unrelu.steps.deep_orthant import recover_on_orthant
+from unrelu.steps.deep_answers import Saturated
+from unrelu.steps.deep_orthant import OrthantSearch, recover_on_orthant
 from unrelu.steps.noise import NoiseModel
 
 
@@ -71,3 +72,33 @@ def test_too_many_units_end_the_search():
         connect(truth), 5, noise(1), rng=np.random.default_rng(0), max_units=3
     )
     assert units.open_axes == 5
+
+
+def test_a_ray_shows_units_beyond_the_end_of_the_answers():
+    # One unit meets every axis at 20, where answers have ended at 10; the ray to (9, 9, 9)
+    # crosses it.
+    truth = ReLUNetwork(
+        [np.array([[1.0, 1.0, 1.0], [1.0, -0.5, 0.3]]), np.array([[1.0, 2.0]])],
+        [np.array([-20.0, -1.0]), np.zeros(1)],
+    )
+
+    def ask(s):
+        return np.where((s <= 10.0).all(axis=1)[:, None], truth(s), np.nan)
+
+    search = OrthantSearch(ask, 3, noise(1), rng=np.random.default_rng(0))
+    search.axes()
+    assert len(search.units.weights) == 1
+    # The last of the halvings of 100 that is answered is 6.25, and 1.5 times that.
+    np.testing.assert_allclose(search.ends, 9.375)
+    assert not search.toward(np.array([2.0, 2.0, 2.0]))
+    assert search.toward(np.array([9.0, 9.0, 9.0]))
+    assert len(search.units.weights) == 2
+    s = np.random.default_rng(1).uniform(0.0, 10.0, (500, 3))
+    np.testing.assert_allclose(search.units(s), truth(s), rtol=0, atol=1e-11)
+
+
+def test_a_corner_without_an_answer_is_named():
+    with pytest.raises(Saturated):
+        OrthantSearch(
+            lambda s: np.full((len(s), 1), np.nan), 2, noise(1), rng=np.random.default_rng(0)
+        )

@@ -8,6 +8,7 @@ import pytest
 from unrelu.errors import BudgetExhausted
 from unrelu.oracles import connect
 from unrelu.planted import random_network
+from unrelu.steps.deep_answers import Recorder
 from unrelu.steps.deep_certify import DeepCertifyConfig, certify_network
 from unrelu.steps.deep_layers import FIRST, find_first_layer, measure_across
 from unrelu.steps.deep_rows import (
@@ -15,10 +16,10 @@ from unrelu.steps.deep_rows import (
     lift_rows,
     measure_rows,
     missing_rank,
-    orient_rows,
     random_basis,
 )
-from unrelu.steps.deep_top import Recorder, TopConfig, TopOracle
+from unrelu.steps.deep_signs import orient_rows
+from unrelu.steps.deep_top import TopConfig, TopOracle
 from unrelu.steps.domains import as_domain
 from unrelu.steps.noise import NoiseModel
 from unrelu.steps.survey import calibrate, scan_line

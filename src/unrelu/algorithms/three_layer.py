@@ -8,7 +8,7 @@ Extracting a Three-Layer ReLU Network*, 2021; section 3.5 and Algorithm 7.
 Setting
 -------
 Black-box access to ``M(x) = U relu(V relu(W x + b) + c)`` with one or more
-outputs, on all of R^d.
+outputs, on all of R^d; or to its softmax or logistic probabilities.
 
 Assumptions
 -----------
@@ -27,12 +27,12 @@ that are always on, beside the ``second_width`` units found.
 Map to the paper
 ----------------
 =============================================  ====================================
-3.5.1, candidate hyperplanes on a line         :meth:`Extraction.search_line`
+3.5.1, candidate hyperplanes on a line         :meth:`FirstLayer.search_line`
 3.5.2, Algorithm 7, layer of a hyperplane      :func:`unrelu.steps.deep_layers.find_first_layer`
 FIND_HP, Algorithm 3, for the first layer      :func:`unrelu.steps.deep_rows.measure_rows`
-3.5.3, signs by a z orthogonal to other rows   :func:`unrelu.steps.deep_rows.orient_rows`
+3.5.3, signs by a z orthogonal to other rows   :func:`unrelu.steps.deep_signs.orient_rows`
 3.5.4, top two layers by a right inverse       :class:`unrelu.steps.deep_top.TopOracle`
-Theorem 2, depth 2 on the orthant              :func:`unrelu.steps.deep_orthant.recover_on_orthant`
+Theorem 2, depth 2 on the orthant              :class:`unrelu.steps.deep_orthant.OrthantSearch`
 =============================================  ====================================
 
 Deviations
@@ -47,26 +47,37 @@ Deviations
 - A gradient outside the span of the rows found shows that one is missing; more
   lines are searched, orthogonal to the rows known.
 - The orthant is entered by a hair, so that errors of W stay affine.
+- Probabilities are read as log-odds, which end where one underflows: all is
+  searched as far as they go, and what that leaves is searched towards inputs
+  that the units found do not explain.
 - All answers gathered refine both layers together at the end (Gauss-Newton).
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from unrelu._random import RandomState, as_generator
 from unrelu._types import FloatArray
-from unrelu.algorithms._three_layer_stages import Extraction, Failed, ThreeLayerConfig
+from unrelu.algorithms._three_layer_config import Failed, ThreeLayerConfig
+from unrelu.algorithms._three_layer_stages import Extraction
 from unrelu.errors import BudgetExhausted
+from unrelu.networks import ReLUNetwork
 from unrelu.oracles import as_oracle
+from unrelu.oracles.base import Oracle
 from unrelu.progress import Progress, as_progress
 from unrelu.result import Certificate, Provenance, RecoveryResult, Status
-from unrelu.steps.deep_top import NotFinite
+from unrelu.steps.deep_answers import NotFinite, Saturated
 
 __all__ = ["ThreeLayerConfig", "ThreeLayerResult", "extract_three_layer"]
+
+SATURATED = (
+    "probabilities underflow to 0 or 1 at points that the extraction needs, where log-odds "
+    "cannot be read; ask the target for logits, or scale its inputs down"
+)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -91,6 +102,8 @@ class ThreeLayerResult(RecoveryResult):
         Largest deviation at the checks over the spread of the answers.
     noise
         Standard deviation of an answer's error, at typical inputs.
+    answers
+        ``"values"`` or ``"log-odds"``: what the network computes.
     """
 
     first_width: int = 0
@@ -102,11 +115,13 @@ class ThreeLayerResult(RecoveryResult):
     starts: int = 0
     check_error: float = 0.0
     noise: float = 0.0
+    answers: str = "values"
 
 
 def extract_three_layer(
     oracle: Any,
     *,
+    answers: Literal["auto", "values", "probabilities"] = "auto",
     rng: RandomState = None,
     progress: Progress | None = None,
     config: ThreeLayerConfig | None = None,
@@ -118,6 +133,9 @@ def extract_three_layer(
     oracle
         An :class:`~unrelu.oracles.Oracle`, or anything that
         :func:`~unrelu.oracles.as_oracle` takes.
+    answers
+        ``"probabilities"`` (of a softmax or logistic output) are worked on as
+        log-odds; ``"auto"`` looks at a few answers.
     rng
         Seed or generator; the same seed gives the same result.
     progress
@@ -131,6 +149,7 @@ def extract_three_layer(
         RECOVERED promises that the network agreed with the target at every
         held-out point of the certificate within its tolerance. PARTIAL gives
         the first-layer hyperplanes that were found, and says what stopped it.
+        For probabilities the network gives logits, of which one is always zero.
     """
     target = as_oracle(oracle)
     config = ThreeLayerConfig() if config is None else config
@@ -138,12 +157,14 @@ def extract_three_layer(
     provenance = Provenance(
         algorithm="extract_three_layer",
         seed=rng if isinstance(rng, int) else None,
+        options={"answers": answers},
         target=target.identity,
     )
     certificate: Certificate | None = None
     status, message = Status.NUMERICAL_FAILURE, ""
     structural = 0
     try:
+        run.look(answers)
         for _ in range(config.restarts + 1):
             try:
                 run.start()
@@ -152,21 +173,26 @@ def extract_three_layer(
             except Failed as failure:
                 status, message = failure.status, failure.message
                 structural += failure.structural
-                if failure.final or structural > 1:
+                # Lines that end where a probability does miss rows more often.
+                enough = config.restarts if run.oracle.log_odds else 1
+                if failure.final or structural > enough:
                     break
+            except Saturated:
+                status, message = Status.NUMERICAL_FAILURE, SATURATED
     except BudgetExhausted as error:
         status = Status.BUDGET_EXHAUSTED
         message = f"{error}; what was found until then is returned"
     except NotFinite:
         status = Status.ASSUMPTION_VIOLATED
         message = (
-            "some answers are not finite (log-odds of probabilities that underflow far out): "
-            "the extraction needs answers far from the origin; ask for logits"
+            "some answers are not finite: the extraction needs answers far from the origin; "
+            "probabilities are read as log-odds if asked for themselves"
         )
-    return _result(run, status, message, provenance, certificate)
+    return _result(target, run, status, message, provenance, certificate)
 
 
 def _result(
+    target: Oracle,
     run: Extraction,
     status: Status,
     message: str,
@@ -177,6 +203,7 @@ def _result(
     weights, biases = run.weights, run.biases
     if network is not None:  # the polished ones
         weights, biases = network.weights[0], network.biases[0]
+        network = _logits(network, run, target.output_dim)
     noise = 0.0
     if run.noise is not None:
         noise = float(run.noise.std(np.array([run.domain.scale])).max())
@@ -197,4 +224,16 @@ def _result(
         starts=run.starts,
         check_error=float(run.check_error) if np.isfinite(run.check_error) else 0.0,
         noise=noise,
+        answers="log-odds" if run.oracle.log_odds else "values",
+    )
+
+
+def _logits(network: ReLUNetwork, run: Extraction, outputs: int) -> ReLUNetwork:
+    """Give log-odds of several classes their reference back, as a zero logit."""
+    if network.output_dim == outputs:
+        return network
+    at = run.reference
+    return ReLUNetwork(
+        [*network.weights[:-1], np.insert(network.weights[-1], at, 0.0, axis=0)],
+        [*network.biases[:-1], np.insert(network.biases[-1], at, 0.0)],
     )

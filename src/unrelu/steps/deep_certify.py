@@ -23,6 +23,8 @@ class DeepCertifyConfig:
     lines: int = 4
     line_samples: int = 512
     """Lines through them, and points on each, over four times their range."""
+    least: float = 0.25
+    """Part of the Gaussian inputs that must have an answer: log-odds may underflow."""
     accept: float = 100.0
     """A deviation may have this many standard deviations of an answer's noise: the polish
     fits about as many answers as parameters, which leaves a few of them ..."""
@@ -37,8 +39,11 @@ def certify_network(
     *,
     rng: np.random.Generator,
     config: DeepCertifyConfig | None = None,
-) -> tuple[Certificate, str]:
+) -> tuple[Certificate | None, str]:
     """Compare network and target at fresh points.
+
+    Points with an answer that is NaN are left out: log-odds of probabilities
+    that underflowed.
 
     Returns
     -------
@@ -59,20 +64,29 @@ def certify_network(
         blocks.append(a + np.multiply.outer(t, direction))
     points = np.concatenate(blocks)
     answers = oracle(points)
+    usable = np.asarray(np.isfinite(answers).all(axis=1))
+    samples = int(usable[: config.samples].sum())
+    if samples < config.least * config.samples:
+        return None, (
+            f"only {samples} of {config.samples} held-out points have probabilities that do not "
+            "underflow: too few for a certificate"
+        )
+    points, answers = points[usable], answers[usable]
     deviation = np.abs(answers - network(points)).max(axis=1)
-    scale = float(answers[: config.samples].std(axis=0).max())
+    scale = float(answers[:samples].std(axis=0).max())
     # Far out on the lines both the function and its errors grow with the input.
     growth = np.maximum(1.0, np.linalg.norm(points, axis=1) / np.sqrt(d))
     limit = np.maximum(config.accept * noise.at(points).max(axis=1), config.floor * scale * growth)
     over = deviation > limit
     certificate = Certificate.from_deviations(
-        deviation[: config.samples],
+        deviation[:samples],
         scale=scale,
-        tolerance=float(limit[: config.samples].max()),
+        tolerance=float(limit[:samples].max()),
         details={
-            "line points": len(points) - config.samples,
-            "line points exceeding": int(over[config.samples :].sum()),
-            "largest line deviation": float(deviation[config.samples :].max(initial=0.0)),
+            "line points": len(points) - samples,
+            "line points exceeding": int(over[samples:].sum()),
+            "largest line deviation": float(deviation[samples:].max(initial=0.0)),
+            "points without log-odds": int(len(usable) - usable.sum()),
         },
     )
     if not over.any():

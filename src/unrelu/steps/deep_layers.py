@@ -53,7 +53,7 @@ class LayerTestConfig:
     reach: tuple[float, ...] = (8.0, 13.0, 5.0, 23.0, 3.0, 1.5, 0.7)
     """How far to go along the hyperplane (R in Algorithm 7), over scale + |t|: most
     hyperplanes of the first layer lie nearer than that. Later values are for spots that were
-    flat or had a second kink nearby."""
+    flat, had a second kink nearby, or were too far out for a probability."""
     delta: float = 1e-5
     """Half-width of the second difference there."""
     margin: float = 30.0
@@ -90,7 +90,8 @@ def floored(ask: AskPoints, noise: NoiseModel, d: int, rng: np.random.Generator)
     if (noise.absolute > 1e-30).all():
         return noise
     x = rng.standard_normal((16, d)) * np.repeat([1.0, 10.0], 8)[:, None]
-    size = np.maximum(np.abs(ask(x)).max(axis=0), 1e-12)
+    seen = np.abs(ask(x))
+    size = np.maximum(np.where(np.isnan(seen), 0.0, seen).max(axis=0), 1e-12)
     floor = np.finfo(np.float64).eps * size
     return NoiseModel(
         np.maximum(noise.absolute, floor), np.maximum(noise.growth, 0.1 * floor / np.sqrt(d))
@@ -211,6 +212,7 @@ def find_first_layer(
         middle, right, left = answers[:n], answers[n : 2 * n], answers[2 * n :]
         unit = np.sqrt(6.0) * level * config.accept
         second = right + left - 2.0 * middle
+        lost = np.asarray(np.isnan(second).any(axis=1))  # too far out for a probability
         kinked = (np.abs(second) > unit).any(axis=1)
         flat = (np.abs(right - left) <= unit).all(axis=1) & ~kinked
         doubled = np.zeros(n, dtype=bool)
@@ -229,7 +231,7 @@ def find_first_layer(
                     later.append(_Suspect(s.kink, -1.0))
                 else:
                     verdict[s.kink] = FIRST
-            elif not kinked[j] and not flat[j]:
+            elif not (kinked[j] or flat[j] or lost[j]):
                 verdict[s.kink] = DEEPER
             elif s.tried + 1 < len(config.reach):
                 s.tried += 1

@@ -9,6 +9,10 @@ is zero far out holds nothing new, which a few answers tell.
 Near kinks are known best, so all axes are searched up to a small distance
 first, and farther out only afterwards: a unit that meets one axis far away
 usually meets another one near.
+
+Where answers end (log-odds underflow), so do the axes, and a unit may be left
+that meets none of them so near. Rays from the corner to points that the units
+found do not explain then show it.
 """
 
 from __future__ import annotations
@@ -20,14 +24,15 @@ from typing import Any
 
 import numpy as np
 
-from unrelu._types import BoolArray, FloatArray
+from unrelu._types import FloatArray
 from unrelu.kernels.deep_polish import PolishConfig, polish
-from unrelu.networks import ReLUNetwork
+from unrelu.kernels.deep_units import OrthantUnits
+from unrelu.steps.deep_answers import Saturated
 from unrelu.steps.gradients import GradientConfig, measure_gradients
 from unrelu.steps.lines import LineScan, find_kinks
 from unrelu.steps.noise import NoiseModel
 
-__all__ = ["OrthantConfig", "OrthantUnits", "recover_on_orthant"]
+__all__ = ["OrthantConfig", "OrthantSearch", "recover_on_orthant"]
 
 AskPoints = Callable[[FloatArray], FloatArray]
 
@@ -41,6 +46,10 @@ class OrthantConfig:
     about one; a kink beyond 1e7 changes nothing at typical inputs."""
     probes: tuple[float, ...] = (0.13, 0.37, 0.71, 1.0)
     """Where the residual is looked at before an axis is searched, over the reach."""
+    halvings: int = 12
+    between: tuple[float, ...] = (1.25, 1.5, 1.75)
+    """Where the end of the answers on an axis is looked for: so many halvings of the distance,
+    then at these multiples of the last one that was answered."""
     corner: float = 0.05
     """First step of the gradient at the corner."""
     accept: float = 20.0
@@ -83,140 +92,70 @@ class _Inward(np.random.Generator):
         return np.abs(super().standard_normal(*args, **kwargs))
 
 
-@dataclasses.dataclass
-class OrthantUnits:
-    """``F(s) = A s + a + sum_j u_j relu(<v_j, s> + c_j)`` with all c_j <= 0.
+class OrthantSearch:
+    """The units found so far, and searches for more.
 
-    Attributes
+    Parameters
     ----------
-    linear, constant
-        ``(m, k)`` and ``(m,)``.
-    weights, biases, outputs
-        ``(n, k)``, ``(n,)``, ``(m, n)``.
-    errors, shifts
-        Standard deviations of each unit's slope and offset, in answer units, ``(n,)``.
-    open_axes
-        Axes on which something remains unexplained.
+    ask
+        ``(n, k) -> (n, m)``; NaN where a point has no answer.
+    k
+        Dimension of the orthant.
+    noise
+        Of the answers, as a function of the norm of s.
+    max_units
+        The search is given up beyond so many: the function has more layers.
     """
 
-    linear: FloatArray
-    constant: FloatArray
-    weights: FloatArray
-    biases: FloatArray
-    outputs: FloatArray
-    errors: FloatArray
-    shifts: FloatArray
-    open_axes: int = 0
-
-    def __call__(self, s: FloatArray) -> FloatArray:
-        """Evaluate at ``(n, k)``; returns ``(n, m)``."""
-        active = np.maximum(s @ self.weights.T + self.biases, 0.0)
-        return np.asarray(s @ self.linear.T + self.constant + active @ self.outputs.T)
-
-    def add(
-        self,
-        weights: FloatArray,
-        biases: FloatArray,
-        outputs: FloatArray,
-        errors: FloatArray,
-        shifts: FloatArray,
-    ) -> None:
-        """Take units in."""
-        self.weights = np.concatenate([self.weights, weights])
-        self.biases = np.concatenate([self.biases, biases])
-        self.outputs = np.concatenate([self.outputs, outputs], axis=1)
-        self.errors = np.concatenate([self.errors, errors])
-        self.shifts = np.concatenate([self.shifts, shifts])
-
-    def kept(self, which: BoolArray) -> None:
-        """Drop all other units."""
-        self.weights, self.biases = self.weights[which], self.biases[which]
-        self.outputs, self.errors = self.outputs[:, which], self.errors[which]
-        self.shifts = self.shifts[which]
-
-    def merge(self, tolerance: float) -> None:
-        """Join units that share a hyperplane; two that cancel are dropped.
-
-        An error of a unit shows on another axis as two kinks very close together.
-        """
-        full = np.concatenate([self.weights, self.biases[:, None]], axis=1)
-        length = np.linalg.norm(full, axis=1)
-        normal = full / length[:, None]
-        alike = normal @ normal.T > 1.0 - 0.5 * tolerance**2
-        keep = np.ones(len(full), dtype=bool)
-        for i in range(len(full)):
-            if not keep[i]:
-                continue
-            group = np.flatnonzero(alike[i] & keep)
-            if len(group) < 2:
-                continue
-            total = self.outputs[:, group] @ length[group]
-            size = float(np.linalg.norm(total))
-            keep[group] = False
-            if size > 1e-3 * length[group].max():
-                best = group[int(np.argmax(length[group]))]
-                keep[best] = True
-                scale = size / length[best]
-                self.weights[best] *= scale
-                self.biases[best] *= scale
-                self.outputs[:, best] = total / size
-        self.kept(keep)
-
-    def network(self) -> tuple[ReLUNetwork, list[BoolArray]]:
-        """Return the same function on the orthant without a skip term.
-
-        ``A s`` with s >= 0 becomes two more units per output that are always
-        on, the positive and the negative part of A, after the ordinary units.
-
-        Returns
-        -------
-        network, free
-            And which entries of each layer's ``[W | b]`` a polish may move:
-            scales and what is redundant in the affine term are held.
-        """
-        m, k = self.linear.shape
-        n = len(self.weights)
-        plus, minus = np.maximum(self.linear, 0.0), np.maximum(-self.linear, 0.0)
-        v = np.concatenate([self.weights, plus, minus])
-        # A lift by one keeps the pair on while a polish moves it.
-        c = np.concatenate([self.biases, np.ones(2 * m)])
-        u = np.concatenate([self.outputs, np.eye(m), -np.eye(m)], axis=1)
-        first = np.zeros((n + 2 * m, k + 1), dtype=bool)
-        first[:n] = True
-        first[np.arange(n), np.abs(self.weights).argmax(axis=1)] = False
-        first[n : n + m, :-1] = True
-        last = np.ones((m, n + 2 * m + 1), dtype=bool)
-        last[:, n:-1] = False
-        return ReLUNetwork([v, u], [c, self.constant]), [first, last]
-
-    def take(self, network: ReLUNetwork) -> None:
-        """Take the parameters of a network made by :meth:`network`."""
-        n, m = len(self.weights), len(self.linear)
-        v, u = network.weights
-        self.weights, self.biases = v[:n].copy(), network.biases[0][:n].copy()
-        self.outputs, self.constant = u[:, :n].copy(), network.biases[1].copy()
-        self.linear = v[n : n + m] - v[n + m :]
-        # Both carriers are lifted by their bias, which cancels in the sum.
-        self.constant += network.biases[0][n : n + m] - network.biases[0][n + m :]
-
-
-class _Path:
     def __init__(
         self,
         ask: AskPoints,
+        k: int,
         noise: NoiseModel,
+        *,
         rng: np.random.Generator,
-        config: OrthantConfig,
-        gradient_config: GradientConfig,
-        units: OrthantUnits,
-        affine_error: float,
+        max_units: int = 100_000,
+        config: OrthantConfig | None = None,
+        gradient_config: GradientConfig | None = None,
     ) -> None:
-        self.affine_error = affine_error
-        self.ask, self.noise, self.rng = ask, noise, rng
-        self.config, self.gradient_config, self.units = config, gradient_config, units
-        self.k = units.linear.shape[1]
+        self.ask, self.k, self.noise, self.rng = ask, k, noise, rng
+        self.max_units = max_units
+        self.config = OrthantConfig() if config is None else config
+        self.gradient_config = GradientConfig() if gradient_config is None else gradient_config
         self.points: list[FloatArray] = []
         self.answers: list[FloatArray] = []
+        self.ends = np.full(k, np.inf)
+        self.units, self.affine_error = self._corner()
+
+    def _corner(self) -> tuple[OrthantUnits, float]:
+        """Measure the affine part, which holds up to the first kinks."""
+        k = self.k
+        corner = np.zeros((1, k))
+        value = self.ask(corner)
+        if np.isnan(value).any():
+            raise Saturated
+        m = value.shape[1]
+        found = measure_gradients(
+            self.ask,
+            corner,
+            value,
+            np.array([self.config.corner]),
+            np.eye(k),
+            self.noise,
+            rng=_Inward(self.rng),
+            bounds=(np.zeros(k), np.full(k, np.inf)),
+            config=self.gradient_config,
+        )
+        units = OrthantUnits(
+            found.derivatives[0].T.copy(),
+            value[0],
+            np.empty((0, k)),
+            np.empty(0),
+            np.empty((m, 0)),
+            np.empty(0),
+            np.empty(0),
+        )
+        return units, float(np.median(found.std))
 
     def polish(self) -> None:
         """Drop traces, and fit all units to the answers so far."""
@@ -253,9 +192,11 @@ class _Path:
         self.affine_error = min(self.affine_error, affine)
 
     def residual(self, s: FloatArray) -> FloatArray:
+        """Ask, and subtract what is known; ``(n, k)`` to ``(n, m)``."""
         answers = self.ask(s)
-        self.points.append(s.copy())
-        self.answers.append(answers)
+        usable = np.isfinite(answers).all(axis=1)
+        self.points.append(s[usable])
+        self.answers.append(answers[usable])
         return np.asarray(answers - self.units(s))
 
     def level(self) -> NoiseModel:
@@ -267,40 +208,68 @@ class _Path:
         """Error of the slope of what is subtracted."""
         return 3.0 * math.sqrt(self.affine_error**2 + float((self.units.errors**2).sum()))
 
-    def on_axis(self, axis: int, t: FloatArray) -> FloatArray:
-        s = np.zeros((len(t), self.k))
-        s[:, axis] = t
-        return s
+    def usable(self, direction: FloatArray, reach: float) -> float:
+        """Return up to where a ray has answers, given that it has not everywhere."""
 
-    def search(self, axis: int, reach: float) -> bool:
-        """Find the units that an axis still shows up to a distance; False if none."""
+        def answered(t: FloatArray) -> FloatArray:
+            lost = np.isnan(self.residual(np.multiply.outer(t, direction))).any(axis=1)
+            return t[: int(np.argmax(lost)) if lost.any() else len(t)]
+
+        fine = answered(reach * 0.5 ** np.arange(self.config.halvings, 0, -1.0))
+        if len(fine) == 0:
+            raise Saturated
+        more = answered(fine[-1] * np.array(self.config.between))
+        return float(np.append(fine, more)[-1])
+
+    def search(self, direction: FloatArray, reach: float) -> tuple[bool, float]:
+        """Find the units that a ray from the corner still shows up to a distance.
+
+        Parameters
+        ----------
+        direction
+            Of unit length, no entry negative, ``(k,)``.
+
+        Returns
+        -------
+        new, reach
+            Whether there were any, and how far answers went.
+        """
         config, noise = self.config, self.level()
+
+        def along(t: FloatArray) -> FloatArray:
+            return self.residual(np.multiply.outer(t, direction))
+
+        def sure(t: FloatArray) -> FloatArray:
+            values = along(t)
+            if np.isnan(values).any():
+                raise Saturated
+            return values
+
         t = reach * np.array(config.probes)
-        values = self.residual(self.on_axis(axis, t))
+        values = along(t)
+        if np.isnan(values).any():
+            reach = self.usable(direction, reach)
+            t = reach * np.array(config.probes)
+            values = sure(t)
         if (np.abs(values) <= config.accept * noise.std(t)).all():
-            return False
+            return False, reach
         zero = np.zeros((1, values.shape[1]))
         near = 1e-3 * reach
-        start = self.residual(self.on_axis(axis, np.array([near])))
+        start = sure(np.array([near]))
         seeds = [(np.array([0.0]), zero), (np.array([near]), start)]
         seeds += [(t[i : i + 1], values[i : i + 1]) for i in range(len(t))]
-        scan = find_kinks(
-            lambda at: self.residual(self.on_axis(axis, at)),
-            noise.std,
-            seeds,
-            scale=1.0 if reach > 10.0 else math.inf,
-        )
-        # The first piece says how the affine part is off along this axis.
+        scan = find_kinks(sure, noise.std, seeds, scale=1.0 if reach > 10.0 else math.inf)
+        # The first piece says how the affine part is off along this ray.
         first = scan.pieces[0]
         if scan.ends[0] > 0 and len(scan.kinks):
-            self.units.linear[:, axis] += first.slope
+            self.units.linear += np.multiply.outer(first.slope, direction)
             slope = first.slope
         else:
             slope = np.zeros_like(first.slope)
         if len(scan.kinks) == 0:
-            self.units.linear[:, axis] += first.slope
-            return False
-        return self.resolve(axis, scan, slope, reach)
+            self.units.linear += np.multiply.outer(first.slope, direction)
+            return False, reach
+        return self.resolve(direction, scan, slope, reach), reach
 
     def centers(self, scan: LineScan, reach: float) -> tuple[FloatArray, FloatArray]:
         """Places in the pieces after each kink, and the crowding there."""
@@ -312,11 +281,14 @@ class _Path:
         rows = np.arange(len(kinks))
         return choice[rows, best], crowd[rows, best]
 
-    def resolve(self, axis: int, scan: LineScan, slope: FloatArray, reach: float) -> bool:
-        """Measure the gradients after the kinks of an axis; their differences are the units."""
+    def resolve(
+        self, direction: FloatArray, scan: LineScan, slope: FloatArray, reach: float
+    ) -> bool:
+        """Measure the gradients after the kinks of a ray; their differences are the units."""
         k, config = self.k, self.config
         t, crowd = self.centers(scan, reach)
-        points = self.on_axis(axis, t)
+        points = np.multiply.outer(t, direction)
+        axis = int(np.argmax(direction))
         values = np.array([p.predict(float(s)) for p, s in zip(scan.pieces[1:], t, strict=True)])
         values -= np.multiply.outer(t, slope)  # the affine part has been corrected
         others = np.delete(np.eye(k), axis, axis=0)
@@ -339,7 +311,9 @@ class _Path:
         m = values.shape[1]
         gradients = np.zeros((len(t) + 1, m, k))
         gradients[1:][:, :, np.arange(k) != axis] = found.derivatives.transpose(0, 2, 1)
-        gradients[:, :, axis] = np.array([p.slope for p in scan.pieces]) - slope
+        # The slope along the ray gives what is left.
+        rest = np.array([p.slope for p in scan.pieces]) - slope - gradients @ direction
+        gradients[:, :, axis] = rest / direction[axis]
         jumps = np.diff(gradients, axis=0)
         size = np.linalg.norm(scan.jumps, axis=1)
         output = scan.jumps / size[:, None]
@@ -349,78 +323,66 @@ class _Path:
             used = np.median(np.abs(found.steps), axis=1)
             std[1:] = math.sqrt(2.0) * self.noise.at(points).max(axis=1) / used
         errors = np.hypot(std[1:], std[:-1])
+        # A gradient that never had an answer is not greater than anything.
         real = np.linalg.norm(weights, axis=1) > self.config.trace * self.slack()
-        biases = -weights[:, axis] * scan.kinks
+        biases = -(weights @ direction) * scan.kinks
         shifts = size * np.array(scan.kink_std)
         self.units.add(weights[real], biases[real], output[real].T, errors[real], shifts[real])
         return bool(real.any())
 
+    def sharpen(self) -> bool:
+        """Polish if the errors of the units ask for it; whether it was done."""
+        size = np.linalg.norm(self.units.weights, axis=1).max()
+        if self.slack() <= self.config.tight * size:
+            return False
+        self.polish()
+        return True
+
+    def axes(self) -> None:
+        """Search all axes, near the corner first."""
+        units, config = self.units, self.config
+        searched = np.zeros(self.k)
+        for reach in config.reaches:
+            open_axes, new = 0, False
+            for axis in self.rng.permutation(self.k):
+                if searched[axis] >= self.ends[axis]:
+                    continue
+                direction = np.eye(self.k)[axis]
+                for _ in range(config.passes):
+                    found, searched[axis] = self.search(direction, min(reach, self.ends[axis]))
+                    if searched[axis] < reach:
+                        self.ends[axis] = searched[axis]
+                    if not found:
+                        break
+                    new = not self.sharpen()
+                    if len(units.weights) > self.max_units:
+                        units.open_axes = self.k
+                        return
+                else:
+                    open_axes += 1
+            units.open_axes = open_axes
+            if new:
+                self.polish()
+
+    def toward(self, s: FloatArray) -> bool:
+        """Search the ray from the corner to a point ``(k,)``; whether it showed new units."""
+        length = float(np.linalg.norm(s))
+        if not length > 0:
+            return False
+        new = False
+        for _ in range(self.config.passes):
+            found, _ = self.search(s / length, length)
+            if not found:
+                break
+            new = True
+            self.sharpen()
+        return new
+
 
 def recover_on_orthant(
-    ask: AskPoints,
-    k: int,
-    noise: NoiseModel,
-    *,
-    rng: np.random.Generator,
-    max_units: int = 100_000,
-    config: OrthantConfig | None = None,
-    gradient_config: GradientConfig | None = None,
+    ask: AskPoints, k: int, noise: NoiseModel, *, rng: np.random.Generator, **options: Any
 ) -> OrthantUnits:
-    """Recover a depth-2 network from answers at points ``s >= 0``.
-
-    Parameters
-    ----------
-    ask
-        ``(n, k) -> (n, m)``.
-    noise
-        Of the answers, as a function of the norm of s.
-    max_units
-        The search is given up beyond so many: the function has more layers.
-    """
-    config = OrthantConfig() if config is None else config
-    gradient_config = GradientConfig() if gradient_config is None else gradient_config
-    corner = np.zeros((1, k))
-    value = ask(corner)
-    m = value.shape[1]
-    found = measure_gradients(
-        ask,
-        corner,
-        value,
-        np.array([config.corner]),
-        np.eye(k),
-        noise,
-        rng=_Inward(rng),
-        bounds=(np.zeros(k), np.full(k, np.inf)),
-        config=gradient_config,
-    )
-    units = OrthantUnits(
-        found.derivatives[0].T.copy(),
-        value[0],
-        np.empty((0, k)),
-        np.empty(0),
-        np.empty((m, 0)),
-        np.empty(0),
-        np.empty(0),
-    )
-    base = float(np.median(found.std))
-    path = _Path(ask, noise, rng, config, gradient_config, units, base)
-    for reach in config.reaches:
-        open_axes, new = 0, False
-        for axis in rng.permutation(k):
-            for _ in range(config.passes):
-                if not path.search(int(axis), reach):
-                    break
-                new = True
-                size = np.linalg.norm(units.weights, axis=1).max()
-                if path.slack() > config.tight * size:
-                    path.polish()
-                    new = False
-                if len(units.weights) > max_units:
-                    units.open_axes = k
-                    return units
-            else:
-                open_axes += 1
-        units.open_axes = open_axes
-        if new:
-            path.polish()
-    return units
+    """Recover a depth-2 network from answers at points ``s >= 0``; see :class:`OrthantSearch`."""
+    search = OrthantSearch(ask, k, noise, rng=rng, **options)
+    search.axes()
+    return search.units

@@ -16,12 +16,12 @@ import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
 from unrelu.errors import BudgetExhausted
+from unrelu.kernels.deep_units import OrthantUnits
 from unrelu.networks import ReLUNetwork
-from unrelu.oracles.base import Meter, Oracle, all_finite
-from unrelu.steps.deep_orthant import OrthantUnits
+from unrelu.oracles.base import Meter, Oracle
 from unrelu.steps.noise import NoiseModel
 
-__all__ = ["NotFinite", "Recorder", "TopConfig", "TopOracle", "assemble"]
+__all__ = ["TopConfig", "TopOracle", "assemble"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,46 +36,6 @@ class TopConfig:
     per_unit: float = 8.0
     """Queries allowed, times (d1 + 1) (kinks that one line shows + 10). A wrong first layer
     makes the top look endless; an honest one takes about a fifth of this."""
-
-
-class NotFinite(Exception):
-    """An answer that is no number, such as the log-odds of a probability that underflowed."""
-
-
-class Recorder(Oracle):
-    """Passes queries on and keeps the answers, for the final polish."""
-
-    def __init__(self, inner: Oracle) -> None:
-        self.inner = inner
-        self.input_dim, self.output_dim = inner.input_dim, inner.output_dim
-        self.points: list[FloatArray] = []
-        self.answers: list[FloatArray] = []
-        self.recording = True
-
-    @property
-    def meter(self) -> Meter:  # type: ignore[override]
-        """The meter of the whole stack."""
-        return self.inner.meter
-
-    @property
-    def identity(self) -> str:  # type: ignore[override]
-        """The target's."""
-        return self.inner.identity
-
-    def _answer(self, points: FloatArray, repeat: int) -> FloatArray:
-        answers = self.inner._answer(points, repeat)
-        if not all_finite(answers):
-            raise NotFinite
-        if self.recording:
-            self.points.append(points.copy())
-            self.answers.append(answers)
-        return answers
-
-    def stored(self) -> tuple[FloatArray, FloatArray]:
-        """Return all points and answers, ``(n, d)`` and ``(n, m)``."""
-        if not self.points:
-            return np.empty((0, self.input_dim)), np.empty((0, self.output_dim))
-        return np.concatenate(self.points), np.concatenate(self.answers)
 
 
 class TopOracle(Oracle):
@@ -103,7 +63,7 @@ class TopOracle(Oracle):
         self.config = TopConfig() if config is None else config
         self.inner = inner
         self.input_dim, self.output_dim = len(weights), inner.output_dim
-        self.biases = biases
+        self.weights, self.biases = weights, biases
         self.inverse = np.linalg.pinv(weights)
         self.limit, self.spent = limit, 0
 
@@ -132,6 +92,13 @@ class TopOracle(Oracle):
         """Return y for cone coordinates s, both ``(n, k)``."""
         tilt = self.config.tilt * s.sum(axis=1, keepdims=True)
         return np.asarray(s + tilt + self.config.margin)
+
+    def cone(self, x: FloatArray) -> FloatArray:
+        """Return the cone coordinates nearest to what the first layer makes of inputs x."""
+        y = np.maximum(x @ self.weights.T + self.biases, 0.0) - self.config.margin
+        k, tilt = self.input_dim, self.config.tilt
+        s = y - tilt / (1.0 + k * tilt) * y.sum(axis=1, keepdims=True)
+        return np.asarray(np.maximum(s, 0.0))
 
     def _answer(self, points: FloatArray, repeat: int) -> FloatArray:
         self.spent += len(points)

@@ -1,0 +1,122 @@
+"""Do rows behave as a first layer does? Whole hyperplanes, and signs (section 3.5.3)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unrelu._types import BoolArray, FloatArray
+from unrelu.steps.deep_rows import AskPoints, RowConfig, Rows
+from unrelu.steps.noise import NoiseModel
+
+__all__ = ["confirm_rows", "orient_rows"]
+
+
+def confirm_rows(
+    ask: AskPoints,
+    rows: Rows,
+    noise: NoiseModel,
+    *,
+    scale: float,
+    rng: np.random.Generator,
+    config: RowConfig | None = None,
+) -> Rows:
+    """Drop rows whose hyperplanes end somewhere: they belong to a later layer.
+
+    With the whole normal known, random places on each hyperplane can be
+    looked at. A later layer's normal is a combination of first-layer rows, so
+    rows that are linearly dependent are the sign that this is needed.
+    """
+    config = RowConfig() if config is None else config
+    keep = np.ones(rows.count, dtype=bool)
+    nearer = np.ones(rows.count)  # as far as a probability survives
+    n = rows.weights.shape[1]
+    for attempt in range(config.confirmations):
+        todo = np.flatnonzero(keep)
+        if len(todo) == 0:
+            break
+        normals = rows.weights[todo]
+        move = rng.standard_normal((len(todo), n)) / np.sqrt(n)
+        move -= np.einsum("kn,kn->k", move, normals)[:, None] * normals
+        far = (2.0 + 3.0 * attempt) * (scale + np.linalg.norm(rows.anchors[todo], axis=1))
+        far = far * nearer[todo]
+        points = rows.anchors[todo] + far[:, None] * (move @ rows.basis)
+        level = noise.at(points)
+        width = np.maximum(1e-5 * scale, 30.0 * far * rows.std[todo])
+        step = width[:, None] * (normals @ rows.basis)
+        answers = ask(np.concatenate([points, points + step, points - step]))
+        middle, up, down = np.split(answers, 3)
+        nearer[todo[np.isnan(answers).reshape(3, len(todo), -1).any(axis=(0, 2))]] *= 0.25
+        limit = 30.0 * level
+        kinked = (np.abs(up + down - 2.0 * middle) > limit).any(axis=1)
+        moving = (np.abs(up - down) > limit).any(axis=1)
+        keep[todo[moving & ~kinked]] = False
+    return Rows(rows.basis, rows.weights[keep], rows.std[keep], rows.anchors[keep])
+
+
+def orient_rows(
+    ask: AskPoints,
+    weights: FloatArray,
+    biases: FloatArray,
+    anchors: FloatArray,
+    noise: NoiseModel,
+    *,
+    rng: np.random.Generator,
+    config: RowConfig | None = None,
+) -> tuple[FloatArray, BoolArray, BoolArray]:
+    """Find the signs of rows: on the off side of a unit nothing changes.
+
+    Moving by ``z`` with ``W z = e_i`` changes unit i only. From a point on its
+    hyperplane, the answer changes towards the on side, and is exactly constant
+    towards the off side.
+
+    Parameters
+    ----------
+    weights, biases
+        ``(k, d)``, linearly independent, of unit length, and ``(k,)``.
+    anchors
+        A point on each hyperplane, ``(k, d)``; tried first.
+
+    Returns
+    -------
+    sign, flat, broken
+        +1 or -1 per row; rows where no side ever changed the answer; rows
+        where both sides did, which no first-layer unit does.
+    """
+    config = RowConfig() if config is None else config
+    k, d = weights.shape
+    inverse = np.linalg.pinv(weights)  # columns z_i
+    sign = np.zeros(k)
+    both = np.zeros(k, dtype=np.intp)
+    nearer = np.ones(k)  # steps that a probability does not survive are shortened
+    scale = 0.0
+    for attempt in range(config.sign_points):
+        todo = np.flatnonzero(sign == 0)
+        if len(todo) == 0:
+            break
+        if attempt == 0:
+            points = anchors[todo]
+        else:
+            points = rng.standard_normal((len(todo), d)) * (1.0 + 0.5 * attempt)
+        moves = inverse[:, todo].T
+        height = np.einsum("kd,kd->k", weights[todo], points) + biases[todo]
+        points = points - height[:, None] * moves
+        size = nearer[todo] * (1.0 + 0.1 * np.linalg.norm(points, axis=1) / np.sqrt(d))
+        step = size[:, None] * moves
+        n = len(todo)
+        answers = ask(np.concatenate([points, points + step, points - step]))
+        middle = answers[:n]
+        up = np.abs(answers[n : 2 * n] - middle).max(axis=1)
+        down = np.abs(answers[2 * n :] - middle).max(axis=1)
+        lost = np.isnan(up) | np.isnan(down)
+        nearer[todo[lost]] *= 0.25
+        level = 30.0 * noise.at(np.concatenate([points + step, points - step])).max(axis=1)
+        level = np.maximum(level[:n], level[n:])
+        scale = max(scale, float(np.where(lost, 0.0, np.maximum(up, down)).max()))
+        floor = np.maximum(level, 1e-9 * scale)
+        large, small = np.maximum(up, down), np.minimum(up, down)
+        clear = (large > floor / config.quiet) & (small <= config.quiet * large)
+        sign[todo[clear]] = np.where(up > down, 1.0, -1.0)[clear]
+        both[todo[(small > config.quiet * large) & (small > floor)]] += 1
+    open_ = sign == 0
+    broken = open_ & (both > 0)
+    return np.where(open_, 1.0, sign), open_ & ~broken, broken
