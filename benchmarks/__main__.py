@@ -14,8 +14,20 @@ import subprocess
 import sys
 from pathlib import Path
 
-SKIP = {"harness", "report", "__main__"}
+PEERS = "peers"  # a package with a command line of its own
 FOLDER = Path(__file__).parent / ".cache" / "results"
+
+
+def suites(which: str) -> list[str]:
+    """Return the modules that run: all with rows, those with a quick row, and the peers."""
+    names = []
+    for info in pkgutil.iter_modules([str(Path(__file__).parent)]):
+        if info.name.startswith("_"):
+            continue
+        rows = getattr(importlib.import_module(f"benchmarks.{info.name}"), "ROWS", ())
+        if any(row.quick or which == "full" for row in rows):
+            names.append(info.name)
+    return [*names, PEERS, *([f"{PEERS}.moments"] if which == "full" else [])]
 
 
 def main() -> None:
@@ -23,14 +35,7 @@ def main() -> None:
     parser.add_argument("--suite", choices=("quick", "full"), default="quick")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
-    names = [
-        info.name
-        for info in pkgutil.iter_modules([str(Path(__file__).parent)])
-        if info.name not in SKIP
-    ]
-    for name in names:
-        if not hasattr(importlib.import_module(f"benchmarks.{name}"), "ROWS"):
-            continue
+    for name in suites(options.suite):
         print(f"\n== {name} ==", flush=True)
         command = [sys.executable, "-m", f"benchmarks.{name}", "--jobs", str(options.jobs)]
         command += ["--results", str(FOLDER)]

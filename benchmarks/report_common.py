@@ -1,0 +1,71 @@
+"""What all generated tables share: how a number, a row's target and its median are written."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks.harness import summary
+
+
+def figure(value: float) -> str:
+    """Format a number for a table."""
+    if value == 0:
+        return "0"
+    if 1e-3 <= abs(value) < 1e5:
+        return f"{value:.4g}"
+    return f"{value:.1e}".replace("e-0", "e-").replace("e+0", "e+")
+
+
+def short(value: float | None) -> str:
+    """Format a number with two digits, or a dash."""
+    if value is None:
+        return "–"
+    if value == 0:
+        return "0"
+    if 0.01 <= abs(value) < 1e4:
+        return f"{value:.2g}" if abs(value) < 100 else f"{value:.0f}"
+    return f"{value:.1e}".replace("e-0", "e-").replace("e+0", "e+")
+
+
+def count(value: float | None) -> str:
+    """Format a whole number with thousands apart, or a dash."""
+    return "–" if value is None else f"{value:,.0f}"
+
+
+def median(runs: Sequence[Mapping[str, Any]], key: str) -> float | None:
+    """Return the median of a key over the runs that have it."""
+    values = [float(run[key]) for run in runs if isinstance(run.get(key), (int, float))]
+    return statistics.median(values) if values else None
+
+
+def asked(entry: Mapping[str, Any]) -> str:
+    """Say what a row asks for."""
+    parts = []
+    for key, value in entry.get("target", {}).items():
+        if key == "success":
+            parts.append(f"{value:g}/{entry['seeds']} succeed")
+        elif key.startswith("max:"):
+            parts.append(f"{key[4:]} ≤ {figure(value)}")
+        else:
+            parts.append(f"median {key} ≤ {figure(value)}")
+    return ", ".join(parts)
+
+
+def measured(entry: Mapping[str, Any]) -> str:
+    """Say what was measured, for each key that the row asks about."""
+    facts = summary(entry)
+    keys = dict.fromkeys(k.removeprefix("max:") for k in entry.get("target", {}) if k != "success")
+    parts = [
+        f"{key} {figure(facts[key]['median'])} (max {figure(facts[key]['max'])})"
+        for key in keys
+        if isinstance(facts.get(key), dict)
+    ]
+    return ", ".join(parts)
+
+
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
