@@ -34,11 +34,28 @@ def test_example_scripts_run(script, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+def anchors(page: Path) -> set[str]:
+    """Return the anchors that headings of a page get."""
+    headings = re.findall(r"^#{1,3} (.+)$", page.read_text(), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings}
+
+
 def test_internal_links_lead_somewhere():
     for page in PAGES:
-        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text()):
-            if "://" not in target:
-                assert (page.parent / target).exists(), f"{page.name}: {target}"
+        text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+        for target, anchor in re.findall(r"\]\(([^)#\s]*)(#[^)]*)?\)", text):
+            if "://" in target:
+                continue
+            file = page.parent / target if target else page
+            assert file.exists(), f"{page.name}: {target}"
+            if anchor:
+                assert anchor[1:] in anchors(file), f"{page.name}: {target}{anchor}"
+
+
+def test_every_page_is_in_the_table_of_contents():
+    index = (ROOT / "docs" / "index.md").read_text().splitlines()
+    for page in (ROOT / "docs").glob("*.md"):
+        assert page.stem == "index" or page.stem in index, page.name
 
 
 def test_generated_tables_are_current():
