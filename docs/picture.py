@@ -29,6 +29,7 @@ with sync_playwright() as engine:
 
 
 def main() -> None:
+    """Run the demo, open its report, keep the picture."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     browser = ROOT / ".venvs" / "browser" / "bin" / "python"
     if chromium is None or not browser.exists():
