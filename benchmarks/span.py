@@ -19,6 +19,7 @@ import scipy.special
 from benchmarks.harness import Row, main
 from unrelu import datasets
 from unrelu.algorithms.span import SpanResult, obfuscate, recover_span
+from unrelu.cli._span_curves import estimate_gamma, gradient_rows, silent_share
 from unrelu.kernels.span_subspace import largest_principal_angle
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles import as_oracle, connect
@@ -127,21 +128,33 @@ def run_argmax(seed: int, *, dims: tuple[int, ...], trained: bool, angle: float)
     return facts(result, net.weights[0], angle)
 
 
-def run_thin(seed: int, *, hidden: tuple[int, ...], samples: int = 150) -> dict[str, Any]:
-    """Figure 1: non-adaptive gradients at Gaussian points; success: not of full rank."""
-    net = random_net((784, *hidden, 1), seed)
-    result = recover_span(net, adaptive=False, gradients=samples, rng=seed, certify=False)
-    history = result.rank_history
-    adaptive = recover_span(net, rng=seed)
+def run_thin(
+    seed: int, *, hidden: tuple[int, ...], networks: int = 10, samples: int = 100
+) -> dict[str, Any]:
+    """Figure 1: gradients at Gaussian points of ten thin networks.
+
+    Success is what the paper says of them: not all have full rank, but those
+    that meet its assumptions, as far as one can see, reach half of it.
+    """
+    ranks, silent, gammas, kept = [], [], [], True
+    for net in (random_net((784, *hidden, 1), 10 * seed + i) for i in range(networks)):
+        rows, _ = gradient_rows(net, samples, seed)
+        values = np.linalg.svd(rows, compute_uv=False)
+        ranks.append(int(np.count_nonzero(values > 1e-5 * values[0])))
+        silent.append(silent_share(net))
+        gammas.append(estimate_gamma(net.weights[0]))
+        assumed = silent[-1] == 0 or silent[-1] <= 2.0 ** gammas[-1] / 8
+        kept = kept and not (assumed and 2 * ranks[-1] < hidden[0])
+    full = sum(rank == hidden[0] for rank in ranks)
     return {
-        "success": len(history) == 0 or int(history[min(99, len(history) - 1)]) < 80,
-        "rank": result.rank,
-        "rank_at_100": int(history[min(99, len(history) - 1)]) if len(history) else 0,
-        "rank_adaptive": adaptive.rank,
-        "status": result.status.name,
-        "silent": float(
-            np.mean(net(np.random.default_rng(seed).standard_normal((4000, 784))) == 0)
-        ),
+        "success": full < networks and kept,
+        "rank": float(np.mean(ranks)),
+        "least_rank": min(ranks),
+        "full": full,
+        "half": sum(2 * rank >= hidden[0] for rank in ranks),
+        "networks": networks,
+        "silent": float(np.mean(silent)),
+        "gamma_log2": float(np.median(gammas)),
     }
 
 
@@ -275,7 +288,8 @@ ROWS = [
         {"success": 5, "max:angle": 1e-5},
     ),
     *(
-        Row(f"thin random 784-{'-'.join(map(str, h))}-1", partial(run_thin, hidden=h), SEEDS[:3])
+        Row(f"thin random 784-{'-'.join(map(str, h))}-1", partial(run_thin, hidden=h), SEEDS[:3],
+            {"success": 3, "rank": 79.9})
         for h in THIN
     ),
     Row("obfuscation 10x", partial(run_obfuscation, boxed=False), SEEDS[:3],

@@ -9,18 +9,20 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from unrelu.cli._span_figures import (
+from unrelu.cli._span_curves import (
     _curve,
     estimate_gamma,
     gradient_rows,
     normal_rows,
     random_relu,
     rank_experiment,
+    silent_share,
 )
 from unrelu.cli.obfuscate import obfuscate
 from unrelu.cli.reproduce_span import reproduce_span
 from unrelu.cli.span import span
 from unrelu.datasets import ImageSet
+from unrelu.networks import ReLUNetwork
 from unrelu.planted import random_network
 from unrelu.result import RecoveryResult
 
@@ -112,18 +114,33 @@ def test_rank_curves_on_a_small_problem():
     g = np.random.default_rng(0)
     x, y = g.random((90, 30)), g.integers(0, 10, 90)
     data = ImageSet("tiny", (5, 6), x, y, x, y)
-    curves = rank_experiment(((6,), (6, 4)), data, samples=20, epochs=1)
+    curves = rank_experiment(((6,), (6, 4)), data, samples=30, networks=2, epochs=1)
     assert len(curves) == 6
     for curve in curves:
-        assert curve.ranks == sorted(curve.ranks)
-        assert curve.ranks[-1] <= curve.rank_of_weights == 6
-    assert [c.ranks[-1] for c in curves if c.network == "30->[6]"] == [6, 6, 6]
+        assert len(curve.ranks) == len(curve.assumed) == 2
+        assert all(ranks == sorted(ranks) for ranks in curve.ranks)
+        assert max(curve.final) <= curve.full == 6
+        assert curve.network in curve.summary()
+    whole = [
+        c.final for c in curves if c.network == "30->[6]" and c.method != "GradientsRandomAda"
+    ]
+    assert whole == [[6, 6], [6, 6]]
+
+
+def test_the_share_of_silence():
+    # Two units of opposite signs are never off together; one alone is off for half of the inputs.
+    w = np.eye(1, 5)
+    pair = ReLUNetwork([np.vstack([w, -w]), np.ones((1, 2))], [np.zeros(2), np.zeros(1)])
+    assert silent_share(pair) == 0
+    half = ReLUNetwork([w, np.ones((1, 1))], [np.zeros(1), np.zeros(1)])
+    # 20,000 fair coins: 0.0035 standard deviation, five of them.
+    assert silent_share(half) == pytest.approx(0.5, abs=0.018)
 
 
 @pytest.mark.slow
 def test_figures_1_and_2_without_mnist(tmp_path):
     for figure in (1, 2):
-        words = ["--samples", "10", "--epochs", "1", "--out", tmp_path]
+        words = ["--samples", "10", "--networks", "1", "--epochs", "1", "--out", tmp_path]
         run("reproduce-span", "--figure", figure, *words)
         assert (tmp_path / f"span-figure-{figure}-digits.png").stat().st_size > 10_000
 

@@ -141,7 +141,7 @@ def test_a_false_direction_is_not_confirmed():
     rows = np.stack([gradient_of(net, x)[0] for x in points])
     rows[4, 7] += 1e-3  # an artefact
     sigma = np.full(9, 1e-9)
-    more = Gradients(rows, sigma, points, np.zeros(9, dtype=int), np.full(9, 1e-4))
+    more = Gradients(rows, sigma, points, np.zeros(9, dtype=int), np.full(9, 1e-4), sigma)
     search.add(more, 5.0)
     assert search.spectrum.rank == np.linalg.matrix_rank(net.weights[0]) + 1
     assert not confirm_span(oracle, search, config=GrowthConfig(), scales=SCALES)

@@ -11,14 +11,9 @@ from unrelu.algorithms._span_common import SpanResult, SpanRun, unseen_share
 from unrelu.errors import InvalidInput
 from unrelu.kernels.span_obfuscate import remove_span
 from unrelu.result import Certificate, Status
-from unrelu.steps.span_grow import (
-    SpanSearch,
-    confirm_span,
-    grow_span,
-    sharpen_span,
-    strengthen_span,
-)
+from unrelu.steps.span_grow import SpanSearch, confirm_span, grow_span
 from unrelu.steps.span_plan import SpanPlan, gradients_from_replies, noise_from_replies
+from unrelu.steps.span_sharpen import sharpen_span, strengthen_span
 from unrelu.steps.span_values import estimate_noise, find_step, random_directions
 
 __all__ = ["conclude_plan", "read_blocks", "span_from_plan", "span_from_values"]

@@ -58,6 +58,9 @@ Deviations
 * Adaptive gradients (values): a few random probes tell how far a point's
   gradient leaves the known span; only the furthest is completed. That meets
   r·n queries up to a few per cent.
+* Contrasts, not in the paper: a unit with a small output weight is hidden in every
+  gradient by the errors of the others. The difference of two gradients at points
+  far apart along that weak direction is this unit alone.
 * Sharpening, not in the paper: once the rank is complete, steps along the null
   space may be longer than a linear piece by one over the error of the basis,
   and squash that error; each pass about squares it, down to the precision of

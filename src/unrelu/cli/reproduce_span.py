@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -43,6 +44,9 @@ def reproduce_span(
     samples: Annotated[
         int, typer.Option("--samples", min=1, help="Gradients per network, Figures 1 and 2.")
     ] = 100,
+    networks: Annotated[
+        int, typer.Option("--networks", min=1, help="Networks per shape, Figures 1 and 2.")
+    ] = 5,
     epochs: Annotated[int, typer.Option("--epochs", min=1, help="Passes over the data.")] = 5,
     noise: Annotated[
         float,
@@ -63,7 +67,10 @@ def reproduce_span(
 
     Example: unrelu reproduce span --figure 3 --mnist mnist/package/data
     """  # fmt: skip
+    from unrelu.cli import _span_curves as span_curves
     from unrelu.cli import _span_figures as span_figures
+
+    start = time.perf_counter()
 
     with friendly():
         data = load_digit_images(mnist)
@@ -79,9 +86,11 @@ def reproduce_span(
         stem = out / f"span-figure-{figure}-{data.name}"
         facts: Any
         if figure == 3:
-            facts = span_figures.obfuscation_experiment(
-                data, noise=noise, held_out=held_out, seed=seed, epochs=epochs
-            )
+            with show_progress(quiet=quiet) as progress:
+                facts = span_figures.obfuscation_experiment(
+                    data, noise=noise, held_out=held_out, seed=seed, epochs=epochs,
+                    progress=progress,
+                )  # fmt: skip
             picture = span_figures.draw_obfuscation(facts, stem.with_suffix(".png"))
             summary = [{k: v for k, v in row.items() if k != "pixels"} for row in facts["rows"]]
             lines = [
@@ -93,19 +102,19 @@ def reproduce_span(
                 if "unchanged" in row
             ]
         else:
-            chosen = span_figures.THIN if figure == 1 else span_figures.WIDE
+            chosen = span_curves.THIN if figure == 1 else span_curves.WIDE
             with show_progress(quiet=quiet) as progress:
-                curves = span_figures.rank_experiment(
-                    chosen, data, samples=samples, seed=seed, epochs=epochs, progress=progress
-                )
-            titles = {1: "Thin networks: partial span", 2: "Moderate widths: the whole span"}
+                curves = span_curves.rank_experiment(
+                    chosen, data, samples=samples, networks=networks, seed=seed, epochs=epochs,
+                    progress=progress,
+                )  # fmt: skip
+            titles = {
+                1: f"Thin networks: part of the span (median and range of {networks})",
+                2: f"Moderate widths: the whole span (median and range of {networks})",
+            }
             picture = span_figures.draw_curves(curves, titles[figure], stem.with_suffix(".png"))
             facts = summary = [dataclasses.asdict(curve) for curve in curves]
-            lines = [
-                f"{c.network} {c.method}: rank {c.ranks[-1]} of {c.rank_of_weights} from "
-                f"{c.samples[-1]} samples ({c.silent:.0%} silent), log2 γ about {c.gamma_log2:.0f}"
-                for c in curves
-            ]
+            lines = [curve.summary() for curve in curves]
         stem.with_suffix(".json").write_text(json.dumps(facts) + "\n")
     if as_json:
         print_json({"figure": figure, "picture": str(picture), "data": data.name,
@@ -113,4 +122,8 @@ def reproduce_span(
         return
     for line in lines:
         console.print(line, markup=False)
-    console.print(f"{picture} and {stem.with_suffix('.json').name} written", markup=False)
+    console.print(
+        f"{picture} and {stem.with_suffix('.json').name} written after "
+        f"{time.perf_counter() - start:.0f} s",
+        markup=False,
+    )

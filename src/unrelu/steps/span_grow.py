@@ -1,4 +1,4 @@
-"""Grow a span from gradients, one well-chosen point at a time, then sharpen it.
+"""Grow a span from gradients, one well-chosen point at a time.
 
 The search keeps its state in one object, so that what was found survives a
 budget that runs out.
@@ -13,10 +13,6 @@ import numpy as np
 from unrelu._types import FloatArray
 from unrelu.kernels.span_subspace import (
     Spectrum,
-    complement,
-    misfit_of_rows,
-    orthonormal,
-    solve_tilt,
     spectrum_of_rows,
 )
 from unrelu.oracles.base import Oracle
@@ -27,18 +23,10 @@ from unrelu.steps.span_values import (
     find_neighbourhood,
     locate_change,
     measure_gradient,
-    measure_null_slopes,
     screen_points,
 )
 
-__all__ = [
-    "GrowthConfig",
-    "SpanSearch",
-    "confirm_span",
-    "grow_span",
-    "sharpen_span",
-    "strengthen_span",
-]
+__all__ = ["GrowthConfig", "SpanSearch", "complete_gradient", "confirm_span", "grow_span"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,8 +59,6 @@ class GrowthConfig:
     setbacks
         Rounds in a row that may add nothing (a kink, or a direction below
         the noise) before the search gives up on growing.
-    roomy
-        Such gradients are first tried over a step longer by this factor.
     longest
         Longest null-space step, in units of the inputs' typical norm. Beyond
         it, rounding in the target grows as fast as the signal.
@@ -83,8 +69,18 @@ class GrowthConfig:
         Part of a gradient that may be mistaken for error of the basis; well
         below the paper's cut of 1e-5 of the largest singular value.
     extra
-        Gradients that may be added, as a part of the rank (and at least 2), to
+        Gradients that may be added, as a part of the rank (and at least 4), to
         strengthen the weakest directions before anything costlier is tried.
+    slack
+        A basis is strengthened until its estimated angle is this many times
+        below the one asked for: several weak directions add up to more than
+        the estimate for the weakest.
+    apart
+        Distance between the two points of a contrast, in units of the inputs:
+        a unit without a bias switches on one side or the other of all but 0.3 %
+        of the starts, one with a bias of that size on half of them.
+    places
+        Starts compared before contrasts are measured.
     passes
         Sharpening passes at most; each about squares the angle until noise
         stops it.
@@ -100,7 +96,9 @@ class GrowthConfig:
     setbacks: int = 6
     negligible: float = 1e-6
     extra: float = 0.1
-    roomy: float = 4.0
+    slack: float = 3.0
+    apart: float = 3.0
+    places: int = 8
     longest: float = 1.0
     consistent: float = 10.0
     passes: int = 4
@@ -112,12 +110,14 @@ class SpanSearch:
 
     ``basis`` is the best basis so far; ``spectrum`` belongs to the gradients as
     first measured (until a sharpening pass replaces them; ``measured`` keeps
-    them as they were), ``angle`` is the estimated sine of the largest angle of
-    ``basis``, ``ranks`` the rank after each gradient.
+    them as they were) and to the ``contrasts``, differences of two gradients.
+    ``angle`` is the estimated sine of the largest angle of ``basis``, ``ranks``
+    the rank after each gradient.
     """
 
     gradients: Gradients
     measured: Gradients
+    contrasts: Gradients
     spectrum: Spectrum
     basis: FloatArray
     angle: float = 1.0
@@ -134,19 +134,24 @@ class SpanSearch:
         """Return a search that has seen nothing in n dimensions."""
         none = Gradients.none(n)
         spectrum = spectrum_of_rows(none.rows, none.noise, margin=1.0)
-        return cls(none, none, spectrum, spectrum.basis)
+        return cls(none, none, none, spectrum, spectrum.basis)
 
     def add(self, more: Gradients, margin: float) -> bool:
         """Add gradients; tell whether the rank grew."""
         before = self.spectrum.rank
         self.gradients = self.gradients.with_more(more)
         self.measured = self.measured.with_more(more)
-        self.spectrum = spectrum_of_rows(
-            self.gradients.rows, self.gradients.noise, margin=margin, independent=self.passes == 0
-        )
-        self.basis, self.angle = self.spectrum.basis, self.spectrum.angle
+        self.decide(margin)
         self.ranks.append(self.spectrum.rank)
         return self.spectrum.rank > before
+
+    def decide(self, margin: float) -> None:
+        """Take the basis from all rows at hand."""
+        rows = self.gradients.with_more(self.contrasts)
+        self.spectrum = spectrum_of_rows(
+            rows.rows, rows.noise, margin=margin, independent=self.passes == 0
+        )
+        self.basis, self.angle = self.spectrum.basis, self.spectrum.angle
 
 
 def _leak(search: SpanSearch, noise: FloatArray, step: float, config: GrowthConfig) -> float:
@@ -217,7 +222,7 @@ def grow_span(
                 if place is None:
                     y = locate_change(oracle, x[index], moved[index], noise, scales=scales)
                     place = (y, oracle(y[None])[0])
-                gradient = _complete(oracle, place, noise, rng, step=step, scales=scales)
+                gradient = complete_gradient(oracle, place, noise, rng, step=step, scales=scales)
                 if gradient is None:
                     search.rejected += 1
                 elif search.add(gradient, config.margin):
@@ -231,7 +236,7 @@ def grow_span(
     search.finished = search.spectrum.rank >= limit
 
 
-def _complete(
+def complete_gradient(
     oracle: Oracle,
     place: tuple[FloatArray, FloatArray],
     noise: FloatArray,
@@ -273,111 +278,5 @@ def confirm_span(
     keep = np.setdiff1d(np.arange(len(g.rows)), best[lost])
     search.gradients, search.measured = g.take(keep), search.measured.take(keep)
     search.rejected += len(g.rows) - len(keep)
-    search.spectrum = spectrum_of_rows(
-        search.gradients.rows, search.gradients.noise, margin=config.margin
-    )
-    search.basis, search.angle = search.spectrum.basis, search.spectrum.angle
+    search.decide(config.margin)
     return False
-
-
-def strengthen_span(
-    oracle: Oracle,
-    search: SpanSearch,
-    rng: np.random.Generator,
-    noise: FloatArray,
-    *,
-    step: float,
-    scale: float,
-    target: float,
-    config: GrowthConfig,
-    scales: ValueScales,
-) -> None:
-    """Add gradients that support the weakest direction, until ``target`` or ``extra``.
-
-    Of some Gaussian points, those with steep slopes along the weakest right
-    singular vector are tried for room; the one where slope times reach is
-    largest is completed, since a row counts by its signal over its noise.
-    """
-    n, m = oracle.input_dim, oracle.output_dim
-    rank = search.spectrum.rank
-    for _ in range(max(2, round(config.extra * rank / m))):
-        if rank == 0 or search.angle <= target:
-            return
-        x = scale * rng.standard_normal((4 * config.candidates, n))
-        moved = x + step * search.spectrum.basis[-1]
-        answers, ahead = oracle(np.concatenate([x, moved])).reshape(2, len(x), m)
-        slope = (np.abs(ahead - answers) / np.where(noise > 0, noise, np.inf)).max(axis=1)
-        best, value = None, 0.0
-        for index in np.argsort(-slope)[: config.candidates]:
-            around = find_neighbourhood(
-                oracle, x[index], answers[index], noise, rng, step=config.roomy * step,
-                scales=scales,
-            )  # fmt: skip
-            if around is not None and slope[index] * around.reach > value:
-                best, value = around, slope[index] * around.reach
-        gradient = None if best is None else measure_gradient(oracle, best, noise, scales=scales)
-        if gradient is None:
-            search.rejected += 1
-        else:
-            search.add(gradient, config.margin)
-
-
-def sharpen_span(
-    oracle: Oracle,
-    search: SpanSearch,
-    noise: FloatArray,
-    *,
-    scale: float,
-    target: float,
-    config: GrowthConfig,
-    progress: Progress,
-) -> None:
-    """Sharpen a complete basis by long steps along its null space.
-
-    Over such a step the function changes only through the basis' own error, so
-    the step may be longer than a linear piece by one over that error; the
-    slopes seen are solved for the tilt of the basis. Stops at the ``target``
-    angle, or when a pass no longer helps.
-    """
-    n = oracle.input_dim
-    rank = len(search.basis)
-    longest = config.longest * scale * np.sqrt(n)
-    plane = search.angle
-    while 0 < rank < n and search.passes < config.passes and search.angle > target:
-        g = search.gradients
-        null = complement(search.basis)
-        # A generic step of `reach` moves the seen coordinates by reach·√(r/n);
-        # stay at a quarter of that.
-        allowed = 0.25 * g.reach * np.sqrt(rank / n) / max(search.angle, 1e-300)
-        points, back = np.unique(g.points, axis=0, return_inverse=True)
-        steps = np.full(len(points), longest)
-        np.minimum.at(steps, back, allowed)
-        slopes = measure_null_slopes(oracle, points, null, steps)
-        outside = slopes[back, :, g.outputs]
-        sigma = np.sqrt(2.0) * noise[g.outputs] / steps[back]
-        inside = g.rows @ search.basis.T
-        tilt, misfit = solve_tilt(inside / sigma[:, None], outside / sigma[:, None])
-        search.passes += 1
-        if misfit > config.consistent:
-            search.inconsistent = misfit
-            return
-        turned = search.basis + tilt @ null
-        first = search.measured
-        misfit = misfit_of_rows(first.rows, first.noise, orthonormal(turned))
-        if misfit > config.consistent:  # long steps contradict the short ones
-            search.inconsistent = misfit
-            return
-        # From here on the rows lie in the new basis, up to the noise of the long steps.
-        search.gradients = dataclasses.replace(g, rows=inside @ turned, noise=sigma)
-        search.spectrum = spectrum_of_rows(
-            search.gradients.rows, search.gradients.noise, margin=config.margin
-        )
-        # The coordinates inside keep the error of the short steps; it turns the tilt.
-        second_order = plane * float(np.linalg.norm(tilt, ord=2))
-        before = search.angle
-        search.angle = max(search.spectrum.angle, second_order)
-        search.basis = search.spectrum.basis
-        progress.update("sharpen", search.passes, config.passes, f"angle {search.angle:.1e}")
-        spent = bool((steps >= longest).all()) and search.angle <= search.spectrum.angle
-        if spent or search.spectrum.rank < rank or search.angle > 0.5 * before:
-            return

@@ -152,7 +152,8 @@ def gradients_from_replies(
     straight = np.abs(bends) <= scales.linear * noise
     if not (straight.all() and (deviation <= scales.agree * spread).all()):
         return None
-    sigma = np.maximum(sigma, np.sqrt(np.mean(deviation**2, axis=0)) / reach)
+    check = np.sqrt(np.mean(deviation**2, axis=0)) / reach
+    sigma = np.maximum(sigma, check)
     alive = np.flatnonzero((noise > 0) & (rows != 0).any(axis=1))
     return Gradients(
         rows[alive],
@@ -160,4 +161,5 @@ def gradients_from_replies(
         np.tile(x, (len(alive), 1)),
         alive,
         np.full(len(alive), reach),
+        check[alive],
     )

@@ -111,6 +111,9 @@ class Gradients:
         The output of each row, ``(P,)``.
     reach
         Distance up to which the point looked linear, ``(P,)``.
+    check
+        Root mean square deviation from slopes seen in random directions, per
+        entry of the row, ``(P,)``: a kink that a few entries reached shows here.
     """
 
     rows: FloatArray
@@ -118,12 +121,14 @@ class Gradients:
     points: FloatArray
     outputs: IntArray
     reach: FloatArray
+    check: FloatArray
 
     @classmethod
     def none(cls, n: int) -> Gradients:
         """Return no gradients in n dimensions."""
         empty = np.empty((0, n))
-        return cls(empty, np.empty(0), empty, np.empty(0, dtype=np.intp), np.empty(0))
+        none = np.empty(0)
+        return cls(empty, none, empty, np.empty(0, dtype=np.intp), none, none)
 
     def take(self, index: IntArray) -> Gradients:
         """Return some of the rows."""
@@ -334,10 +339,12 @@ def measure_gradient(
         return None
     # A kink that a few coordinates just reached shows in the tests by 1/√n of
     # its size; a row is trusted no further than they agree.
-    sigma = np.maximum(sigma, np.sqrt(np.mean(deviation**2, axis=0)))
+    check = np.sqrt(np.mean(deviation**2, axis=0))
+    sigma = np.maximum(sigma, check)
     alive = np.flatnonzero((noise > 0) & (rows != 0).any(axis=1))
     points = np.tile(x, (len(alive), 1))
-    return Gradients(rows[alive], sigma[alive], points, alive, np.full(len(alive), around.reach))
+    reach = np.full(len(alive), around.reach)
+    return Gradients(rows[alive], sigma[alive], points, alive, reach, check[alive])
 
 
 def measure_null_slopes(
