@@ -7,10 +7,10 @@ from pathlib import Path
 
 from benchmarks.harness import RESULTS, Row
 from benchmarks.peers.problems import HOSTILE, PROBLEMS, RANDOM, TRAINED, Problem
-from benchmarks.peers.runner import DRIVERS, Solver, key_of, run
+from benchmarks.peers.runner import DRIVERS, PATIENCE, Solver, key_of, run
 
 SEEDS = range(31_000, 31_010)
-TIMEOUT = 90.0  # seconds, for every solver
+TIMEOUT = 90.0  # seconds of processor time, for every solver
 
 SOLVERS = {
     solver.name: solver
@@ -80,7 +80,7 @@ def rows(folder: Path = RESULTS, local: tuple[Solver, ...] = ()) -> list[Row]:
                 folder=folder,
             ),
             SEEDS,
-            timeout=TIMEOUT + 120.0,  # the runner ends the solver itself
+            timeout=PATIENCE * TIMEOUT + 120.0,  # the runner ends the solver itself
             quick=int(
                 name in QUICK and setting == "default" and solver.environment in (None, "sklearn")
             ),

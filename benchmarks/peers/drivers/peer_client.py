@@ -41,7 +41,7 @@ class Task:
     rows
         How many queries a solver that trains on random inputs may take.
     seconds
-        Until the run is ended from outside.
+        Of processor time, until the run is ended from outside.
     points
         File with the inputs that another solver asked, or None.
     """

@@ -2,7 +2,7 @@
 
 ``default``: every argument as it comes, but the widths where they are given; as many
 inputs as unrelu asked rows. ``tuned``: ten times as many inputs, L-BFGS without
-regularisation, run until it stands still or a quarter of the time limit is near.
+regularisation, run until it stands still or 15 % of the time limit is near.
 """
 
 import warnings
@@ -27,7 +27,7 @@ options = {}
 if tuned:
     sizes = [task.input_dim, *(task.hidden or [100]), task.output_dim]
     cost = 3.0 * rows * sum(sizes[i] * sizes[i + 1] for i in range(len(sizes) - 1))
-    iterations = int(np.clip(0.25 * task.seconds * SPEED / cost, 20, 5000))
+    iterations = int(np.clip(0.15 * task.seconds * SPEED / cost, 20, 5000))
     options = {"solver": "lbfgs", "alpha": 0.0, "tol": 1e-14, "max_iter": iterations}
     options["max_fun"] = 2 * iterations
 model = MLPRegressor(random_state=task.seed, **widths, **options)
