@@ -23,7 +23,7 @@ def meets_the_orthant(network):
     return ((v * -np.sign(c)[:, None]) > 0).any(axis=1)
 
 
-@pytest.mark.parametrize("shape", [(5, 20, 1), (10, 10, 1), (6, 12, 3), (1, 4, 1)])
+@pytest.mark.parametrize("shape", [(5, 20, 1), (10, 10, 1), (6, 12, 3), (1, 4, 1), (2, 20, 1)])
 @pytest.mark.parametrize("seed", range(3))
 def test_units_and_values(shape, seed):
     truth = random_network(*shape, rng=seed)

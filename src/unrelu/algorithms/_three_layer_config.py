@@ -38,6 +38,8 @@ class ThreeLayerConfig:
     certify: DeepCertifyConfig = dataclasses.field(default_factory=DeepCertifyConfig)
     spare: int = 3
     """Directions of the basis beyond the number of rows found; they show a missing row."""
+    lively: int = 64
+    """Inputs among which one is chosen for a line, if the first line showed no row."""
     more_lines: int = 8
     """Lines searched for missing rows."""
     restarts: int = 3

@@ -31,7 +31,7 @@ from unrelu.steps.deep_rows import (
     random_basis,
     row_rank,
 )
-from unrelu.steps.deep_signs import confirm_rows, orient_rows
+from unrelu.steps.deep_signs import confirm_rows, drop_parallel, orient_rows
 from unrelu.steps.domains import as_domain
 from unrelu.steps.noise import NoiseModel
 from unrelu.steps.survey import SurveyLine, calibrate, scan_line
@@ -58,6 +58,7 @@ class FirstLayer:
         self.weights = np.empty((0, oracle.input_dim))
         self.biases = np.empty(0)
         self.signed = False
+        self.best = (self.weights, self.biases, False)
         self.condition = 0.0
         self.network: ReLUNetwork | None = None
         self.free: list[BoolArray] = []
@@ -92,6 +93,13 @@ class FirstLayer:
             high = config.highest_single if single else config.deepest
             self.oracle = Recorder(view, low=-config.deepest, high=high)
             self.reference = view.reference
+
+    def remember(self) -> bool:
+        """Keep the rows of a start that failed; whether it has no fewer than any before."""
+        better = len(self.weights) >= len(self.best[0])
+        if better:
+            self.best = (self.weights, self.biases, self.signed)
+        return better
 
     def ask_line(self, points: FloatArray) -> FloatArray:
         """Ask where every answer is needed."""
@@ -165,7 +173,7 @@ class FirstLayer:
                 gradient_config=config.gradients,
             )
             details |= {"rows": rows.count, "directions": len(basis)}
-            if row_rank(rows) < rows.count:
+            if row_rank(rows) < rows.count or rows.count <= config.rows.few:
                 rows = confirm_rows(
                     self.oracle,
                     rows,
@@ -175,13 +183,29 @@ class FirstLayer:
                     config=config.rows,
                 )
                 details["confirmed"] = rows.count
+            if row_rank(rows) < rows.count:
+                rows = drop_parallel(self.oracle, rows, noise, config=config.rows)
+                details["not parallel"] = rows.count
         return rows, measured, basis
+
+    def lively_line(self) -> SurveyLine:
+        """Return a line through the typical input whose answer is the least usual."""
+        points = self.rng.standard_normal((self.config.lively, self.domain.dimension))
+        with self.stage("calibration"):
+            answers = self.oracle(points)
+        far = np.abs(answers - np.nanmedian(answers, axis=0)).max(axis=1)
+        base = points[int(np.argmax(np.where(np.isnan(far), -1.0, far)))]
+        other = base + self.rng.standard_normal(self.domain.dimension)
+        return self.domain.through(base, other, self.config.survey.reach)
 
     def first_layer(self) -> None:
         """Find all rows: one line, then lines orthogonal to the rows known."""
         config, d = self.config, self.domain.dimension
         line = self.domain.line(self.rng, config.survey.reach)
         rows, measured, basis = self.search_line(line, None)
+        if rows.count == 0:  # a flat part of the top layer: go where it is not
+            line = self.lively_line()
+            rows, measured, basis = self.search_line(line, None)
         self.rows = rows
         for _ in range(config.more_lines):
             if rows.count > d:

@@ -215,6 +215,7 @@ class Extraction(FirstLayer):
         """One start: all stages up to the check."""
         self.starts += 1
         self.network, self.signed, self.deeper = None, False, 0
+        self.weights, self.biases = self.weights[:0], self.biases[:0]
         self.first_layer()
         self.orient()
         self.top()

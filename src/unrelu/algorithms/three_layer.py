@@ -171,7 +171,8 @@ def extract_three_layer(
                 status, message, certificate = run.certify()
                 break  # what the certificate says decides nothing but the status
             except Failed as failure:
-                status, message = failure.status, failure.message
+                if run.remember():
+                    status, message = failure.status, failure.message
                 structural += failure.structural
                 # Lines that end where a probability does miss rows more often.
                 enough = config.restarts if run.oracle.log_odds else 1
@@ -200,9 +201,10 @@ def _result(
     certificate: Certificate | None,
 ) -> ThreeLayerResult:
     network = run.network
-    weights, biases = run.weights, run.biases
+    run.remember()
+    weights, biases, signed = run.best
     if network is not None:  # the polished ones
-        weights, biases = network.weights[0], network.biases[0]
+        weights, biases, signed = network.weights[0], network.biases[0], True
         network = _logits(network, run, target.output_dim)
     noise = 0.0
     if run.noise is not None:
@@ -219,7 +221,7 @@ def _result(
         second_width=run.second_width if network is not None else 0,
         first_weights=weights,
         first_biases=biases,
-        first_signed=run.signed,
+        first_signed=signed,
         condition=run.condition,
         starts=run.starts,
         check_error=float(run.check_error) if np.isfinite(run.check_error) else 0.0,

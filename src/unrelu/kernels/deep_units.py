@@ -107,8 +107,10 @@ class OrthantUnits:
         n = len(self.weights)
         plus, minus = np.maximum(self.linear, 0.0), np.maximum(-self.linear, 0.0)
         v = np.concatenate([self.weights, plus, minus])
-        # A lift by one keeps the pair on while a polish moves it.
-        c = np.concatenate([self.biases, np.ones(2 * m)])
+        # A lift keeps the pair on while a polish moves it; it is no larger than it must be,
+        # as the two lifts cancel in floating point only.
+        lift = 3.0 * float(np.abs(self.linear).max(initial=0.0)) or 1.0
+        c = np.concatenate([self.biases, np.full(2 * m, lift)])
         u = np.concatenate([self.outputs, np.eye(m), -np.eye(m)], axis=1)
         first = np.zeros((n + 2 * m, k + 1), dtype=bool)
         first[:n] = True

@@ -25,6 +25,8 @@ class AnswerConfig:
 
     looks: int = 3
     """Points looked at to tell probabilities from values."""
+    far: float = 1e9
+    """How far out a single column is looked at, over typical inputs."""
     deepest: float = 600.0
     """Log-odds up to which probabilities are used: exp(-700) underflows."""
     highest_single: float = 6.0
@@ -114,15 +116,16 @@ def as_log_odds(
     if isinstance(oracle, LogOdds):
         return oracle
     x = rng.standard_normal((config.looks, oracle.input_dim))
-    if oracle.output_dim == 1:
-        x[1] *= 1e3
-        x[2:] = -x[1]  # a unit that is off in one direction is on in the other
     seen = oracle(x)
     found = bool(((seen >= 0) & (seen <= 1)).all())
     if oracle.output_dim > 1:
         found = found and bool((np.abs(seen.sum(axis=1) - 1.0) <= 1e-5).all())
-    else:
-        found = found and float(np.ptp(seen)) > 0
+    elif found:
+        # Small values stay small for a while. A unit that is off in one direction is on in
+        # the other.
+        far = config.far * np.concatenate([x[:1], -x[:1]])
+        seen = np.concatenate([seen, oracle(far)])
+        found = bool(((seen >= 0) & (seen <= 1)).all()) and float(np.ptp(seen)) > 0
     if not found and answers == "auto":
         return None
     # The likeliest class is the reference: its probability underflows last.

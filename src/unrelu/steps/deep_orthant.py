@@ -292,6 +292,8 @@ class OrthantSearch:
         values = np.array([p.predict(float(s)) for p, s in zip(scan.pieces[1:], t, strict=True)])
         values -= np.multiply.outer(t, slope)  # the affine part has been corrected
         others = np.delete(np.eye(k), axis, axis=0)
+        if k == 2:  # the check of a single step would be that step
+            others = np.concatenate([others, np.eye(k)[[axis]]])
         width = max(1, min(len(others), self.gradient_config.chunk))
         steps = config.crossings * np.pi / (width * crowd)
         # Errors of the units subtracted are affine but at their own kinks, where a step sees
@@ -310,7 +312,8 @@ class OrthantSearch:
         )
         m = values.shape[1]
         gradients = np.zeros((len(t) + 1, m, k))
-        gradients[1:][:, :, np.arange(k) != axis] = found.derivatives.transpose(0, 2, 1)
+        across = found.derivatives[:, : k - 1].transpose(0, 2, 1)
+        gradients[1:][:, :, np.arange(k) != axis] = across
         # The slope along the ray gives what is left.
         rest = np.array([p.slope for p in scan.pieces]) - slope - gradients @ direction
         gradients[:, :, axis] = rest / direction[axis]

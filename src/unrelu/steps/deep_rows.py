@@ -52,8 +52,14 @@ class RowConfig:
     """The same part must also exceed so many standard deviations."""
     blind: int = 4
     """Pieces measured on a line without a first-layer kink."""
-    confirmations: int = 6
-    """Places on each hyperplane looked at when rows turn out to be dependent."""
+    few: int = 8
+    """Up to so many rows are looked at on their whole hyperplanes, as dependent ones are: where
+    few hyperplanes are, a line inside one of the second layer may meet none of them."""
+    confirmations: tuple[float, ...] = (2.0, 8.0, 40.0, 5.0, 200.0, 1000.0)
+    confirmations_few: tuple[float, ...] = (8.0, 40.0, 400.0)
+    """Distances of these places, over that of the row from the origin and the scale."""
+    parallel: float = 1e-7
+    """Angle below which rows are parallel."""
     surplus: float = 1.1
     """Equations per row in the lift."""
     sign_points: int = 8
@@ -187,18 +193,20 @@ def measure_rows(
     width = max(1, min(len(local), gradient_config.chunk))
     many = len(local) > gradient_config.chunk
     steps = (config.crossings_many if many else config.crossings) * np.pi / (width * crowd)
+    # The check of a single step would be that step: the line's own direction joins it.
+    asked = np.concatenate([local, own[None, :]]) if len(local) == 1 else local
     found = measure_gradients(
         ask,
         points,
         values,
         steps,
-        local @ basis,
+        asked @ basis,
         noise,
         rng=rng,
         config=gradient_config,
     )
     slopes = np.array([scan.pieces[p].slope for p in pieces])
-    across = found.derivatives.transpose(0, 2, 1)  # (p, m, n - 1)
+    across = found.derivatives[:, : len(local)].transpose(0, 2, 1)  # (p, m, n - 1)
     gradients = across @ local + slopes[:, :, None] * own
     level = noise.at(points)
     std = np.median(found.std, axis=1) if len(local) else level / steps[:, None]

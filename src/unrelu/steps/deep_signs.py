@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
-from unrelu.steps.deep_rows import AskPoints, RowConfig, Rows
+from unrelu.steps.deep_rows import AskPoints, RowConfig, Rows, row_rank
 from unrelu.steps.noise import NoiseModel
 
-__all__ = ["confirm_rows", "orient_rows"]
+__all__ = ["confirm_rows", "drop_parallel", "orient_rows"]
 
 
 def confirm_rows(
@@ -24,20 +24,22 @@ def confirm_rows(
 
     With the whole normal known, random places on each hyperplane can be
     looked at. A later layer's normal is a combination of first-layer rows, so
-    rows that are linearly dependent are the sign that this is needed.
+    rows that are linearly dependent are the sign that this is needed most.
     """
     config = RowConfig() if config is None else config
+    dependent = row_rank(rows) < rows.count
     keep = np.ones(rows.count, dtype=bool)
+    still = np.zeros(rows.count, dtype=bool)
     nearer = np.ones(rows.count)  # as far as a probability survives
     n = rows.weights.shape[1]
-    for attempt in range(config.confirmations):
+    for distance in config.confirmations if dependent else config.confirmations_few:
         todo = np.flatnonzero(keep)
         if len(todo) == 0:
             break
         normals = rows.weights[todo]
         move = rng.standard_normal((len(todo), n)) / np.sqrt(n)
         move -= np.einsum("kn,kn->k", move, normals)[:, None] * normals
-        far = (2.0 + 3.0 * attempt) * (scale + np.linalg.norm(rows.anchors[todo], axis=1))
+        far = distance * (scale + np.linalg.norm(rows.anchors[todo], axis=1))
         far = far * nearer[todo]
         points = rows.anchors[todo] + far[:, None] * (move @ rows.basis)
         level = noise.at(points)
@@ -50,7 +52,52 @@ def confirm_rows(
         kinked = (np.abs(up + down - 2.0 * middle) > limit).any(axis=1)
         moving = (np.abs(up - down) > limit).any(axis=1)
         keep[todo[moving & ~kinked]] = False
+        still[todo[~moving & ~kinked]] = True
+    kept, sure = _chosen(rows, keep), _chosen(rows, keep & ~still)
+    # A part of a hyperplane may lie where all of the first layer is off. That speaks against
+    # it, if the others suffice.
+    if row_rank(kept) < kept.count and row_rank(sure) == row_rank(kept):
+        return sure
+    return kept
+
+
+def _chosen(rows: Rows, keep: BoolArray) -> Rows:
     return Rows(rows.basis, rows.weights[keep], rows.std[keep], rows.anchors[keep])
+
+
+def drop_parallel(
+    ask: AskPoints, rows: Rows, noise: NoiseModel, *, config: RowConfig | None = None
+) -> Rows:
+    """Of rows that are parallel, keep the one behind which nothing changes any more.
+
+    A second-layer unit with a single input has a hyperplane parallel to a row,
+    on the on side of it, that never ends; with ``d1 = 1`` all have.
+    """
+    config = RowConfig() if config is None else config
+    cosine = rows.weights @ rows.weights.T
+    alike = np.abs(cosine) > 1.0 - 0.5 * config.parallel**2
+    keep = np.ones(rows.count, dtype=bool)
+    leaders = np.array([not alike[i, :i].any() for i in range(rows.count)], dtype=bool)
+    inverse = np.linalg.pinv(rows.weights[leaders])
+    for column, i in enumerate(np.flatnonzero(leaders)):
+        group = np.flatnonzero(alike[i])
+        if len(group) == 1:
+            continue
+        move = inverse[:, column] @ rows.basis  # changes the group's heights only
+        heights = (rows.anchors[group] - rows.anchors[i]) @ (rows.weights[i] @ rows.basis)
+        order = group[np.argsort(heights)]
+        low, high = float(heights.min()), float(heights.max())
+        span = high - low
+        t = np.array([low - span, low - 2.0 * span, high + span, high + 2.0 * span])
+        points = rows.anchors[i] + np.multiply.outer(t, move)
+        answers = ask(points)
+        still = 30.0 * noise.at(points).max(axis=0)
+        ends = np.abs(answers[[0, 2]] - answers[[1, 3]]) <= still
+        quiet = ends.all(axis=1)
+        if quiet.any():
+            keep[group] = False
+            keep[order[0 if quiet[0] else -1]] = True
+    return _chosen(rows, keep)
 
 
 def orient_rows(
