@@ -58,7 +58,7 @@ def test_extract_over_http_is_exact_and_frugal(tmp_path, softmax):
     path = truth.save(tmp_path / "model.safetensors")
     with served(str(path), *(["--softmax"] if softmax else [])) as url:
         out = tmp_path / "clone.safetensors"
-        found = run("extract", url, "--depth", "2", "--out", str(out), "--json", "--seed", "1")
+        found = run("extract", url, "--out", str(out), "--json", "--seed", "1")
     facts = json.loads(found.stdout)
     assert facts["status"] == "RECOVERED"
     x = np.random.default_rng(0).standard_normal((500, 64))
@@ -184,4 +184,57 @@ def test_the_demo_recovers_its_classifier_over_http_and_writes_a_report(tmp_path
     assert facts["status"] == "RECOVERED"
     assert facts["relative_error"] < 1e-8
     assert facts["queries_per_parameter"] < 2
+    assert facts["round_trips"] <= 60 + facts["queries"] / 4096
     assert "This model can be cloned" in (tmp_path / "r.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "chosen"),
+    [
+        (["planted:20-10-1"], "extract_two_layer"),
+        (["planted:10-10-10-1"], "extract_three_layer"),
+        (["planted:10-10-10-1", "--depth", "2"], "extract_two_layer"),
+        (["planted:20-10-1", "--epsilon", "0.01", "--relative"], "learn_from_queries"),
+        (["planted:20-10-1", "--range=-1,1"], "extract_two_layer"),
+    ],
+)
+def test_a_dry_run_says_method_and_price_and_stops(words, chosen, tmp_path):
+    out = tmp_path / "clone.safetensors"
+    options = ["--dry-run", "--price", "0.001", "--rate", "100/s", "--out", str(out)]
+    facts = json.loads(run("extract", *words, *options, "--json").stdout)
+    assert facts["method"] == chosen
+    assert facts["spent"] < 1200
+    low, high = facts["queries"]["low"], facts["queries"]["high"]
+    assert 0 < low < high
+    assert facts["cost"] == {
+        "low": pytest.approx(0.001 * low),
+        "high": pytest.approx(0.001 * high),
+    }
+    assert facts["seconds"]["high"] == pytest.approx(high / 100)
+    assert not out.exists()
+    person = run("extract", *words, *options)
+    assert person.stdout == ""
+    text = " ".join(person.stderr.split())
+    for word in ("Chosen:", "in money", "at 100 queries a second", "this look took"):
+        assert word in text
+
+
+def test_the_choice_is_told_before_anything_is_spent_and_a_budget_is_weighed():
+    told = run("extract", "planted:20-10-1", "--budget", "2000", code=1)
+    text = " ".join(told.stderr.split())
+    assert text.index("Chosen: exact extraction of one hidden layer") < text.index("BUDGET_EX")
+    assert "not enough" in text
+    run("extract", "planted:20-10-1", "--budget", "0", code=1)
+    none = run("extract", "planted:20-10-1", "--budget", "5", "--dry-run", code=1)
+    assert "budget of 5" in " ".join(none.stderr.split())
+
+
+def test_what_extract_writes_can_be_read_again(tmp_path):
+    from unrelu import RecoveryResult
+
+    for target, code in (("planted:12-4-5-5-2", 1), ("planted:10-4-6-1", 0)):
+        out = tmp_path / "r.safetensors"
+        run("extract", target, "--out", str(out), "--quiet", code=code)
+        assert RecoveryResult.load(out).status.name == ("PARTIAL" if code else "RECOVERED")
+    run("extract", "planted:10-4-6-1", "--out", "x.txt", code=2)
+    run("extract", "planted:10-4-6-1", "--out", str(tmp_path / "no" / "x.onnx"), code=2)

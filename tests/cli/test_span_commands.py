@@ -46,7 +46,7 @@ def test_span_of_a_planted_network(tmp_path):
     assert RecoveryResult.load(out).basis.shape == (5, 30)
     again = run("span", "planted:30-5-2")
     assert again.stdout == ""
-    assert "RECOVERED rank 5" in again.stderr
+    assert "RECOVERED: rank 5" in again.stderr
 
 
 def test_span_from_labels_and_one_output():

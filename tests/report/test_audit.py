@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from html.parser import HTMLParser
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from unrelu import connect, planted
+from unrelu import BudgetExhausted, ReLUNetwork, connect, extract, planted
 from unrelu.cli.main import app
-from unrelu.oracles import Labels, Softmax
+from unrelu.oracles import Labels, Noisy, Softmax
 from unrelu.report import audit, render_page
 from unrelu.report.audit import AuditConfig
 from unrelu.report.figures import Series, bar_chart, line_chart, weights_image
@@ -90,8 +92,27 @@ def test_simulations_ask_the_target_nothing():
     stages = set(oracle.queries.by_stage)
     assert oracle.queries.total == counted[0]
     assert oracle.queries.by_stage["figure"] == QUICK.line_points
-    assert {"diagnosis", "certificate", "figure"} <= stages
+    assert {"diagnosis", "depth", "certificate", "figure"} <= stages
     assert counted[0] == facts.result.queries.total + QUICK.line_points
+
+
+def test_a_second_audit_with_the_same_ledger_asks_nothing(tmp_path):
+    counted = [0]
+
+    def target(x):
+        counted[0] += len(x)
+        return NETWORK(x)
+
+    ledger = tmp_path / "answers.db"
+    first = audit(connect(target, input_dim=16, ledger=ledger, name="t"), rng=0, config=QUICK)
+    before = counted[0]
+    # So does an extraction with the same seed, and whatever else is asked of the same answers.
+    extract(connect(target, input_dim=16, ledger=ledger, name="t"), rng=0)
+    again = audit(connect(target, input_dim=16, ledger=ledger, name="t"), rng=0, config=QUICK)
+    assert counted[0] == before
+    assert [dataclasses.asdict(d) for d in again.defences] == [
+        dataclasses.asdict(d) for d in first.defences
+    ]
 
 
 def test_the_page_is_self_contained_and_accessible(facts):
@@ -111,7 +132,7 @@ def test_the_page_is_self_contained_and_accessible(facts):
             assert attributes["aria-label"]
         assert not any(key.startswith("on") for key in attributes)
     assert names.count("svg") == 4
-    assert names.count("img") == 1
+    assert names.count("img") == 3  # the weights; examples before and after
     policy = next(a for t, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
     assert "default-src 'none'" in policy["content"]
     for word in (facts.headline, "Certificate.", "Which defence helps", "round to 4 decimals"):
@@ -145,24 +166,110 @@ def tree(x):
     return np.floor(3 * x[:, :1]) * (x[:, 1:2] > 0.2) + 0.37 * (x[:, 2:3] > 0)
 
 
+def products(x):
+    return (x @ NETWORK.weights[0].T) ** 2 @ NETWORK.weights[1].T
+
+
 @pytest.mark.parametrize(
     ("target", "words"),
     [
-        (smooth, "bend smoothly"),
-        (lambda x: np.ones(len(x)), "never changed"),
-        (Labels(connect(NETWORK)), "Only labels"),
-        (tree, ""),
+        (smooth, "tanh"),
+        (products, "attention"),
+        (tree, "trees"),
     ],
-    ids=["tanh", "constant", "labels", "tree"],
+    ids=["tanh", "products", "tree"],
 )
 def test_what_cannot_be_cloned_gets_a_named_refusal(target, words):
-    options = {} if isinstance(target, Labels) else {"input_dim": 16}
-    facts = audit(connect(target, budget=20_000, **options), rng=0, config=QUICK)
+    facts = audit(connect(target, budget=20_000, input_dim=16), rng=0, config=QUICK)
     assert not facts.recovered
     assert words in facts.verdict
-    assert facts.headline in {"Outside what can be cloned exactly", "Not cloned by this attack"}
+    assert facts.headline == "Outside what can be cloned exactly"
+    assert "What was still learned: 16 inputs" in facts.verdict
     assert facts.defences == ()
+    if target is not tree:
+        assert facts.rank == 6
+        assert "6 of 16 directions" in facts.verdict
     Page(render_page(facts))
+    json.loads(facts.to_json())
+
+
+def test_a_constant_is_told():
+    facts = audit(connect(lambda x: np.ones(len(x)), input_dim=16), rng=0, config=QUICK)
+    assert facts.recovered
+    assert "no hidden units" in facts.verdict or "0 hidden units" in facts.verdict
+    Page(render_page(facts))
+
+
+def test_labels_give_away_the_span_and_what_it_cannot_see():
+    network = planted.random_network(16, 3, 3, rng=0)
+    facts = audit(Labels(connect(network)), rng=0, image_shape=(4, 4), config=QUICK)
+    assert not facts.recovered
+    assert facts.leaking
+    assert facts.rank == 3
+    assert "Only labels come back" in facts.verdict
+    assert "3 of 16 directions" in facts.verdict
+    assert facts.blind.change == 0.0
+    text = render_page(facts)
+    page = Page(text)
+    assert "What it cannot see" in page.text
+    assert [tag for tag, _ in page.tags].count("img") == 2
+    assert json.loads(facts.to_json())["obfuscation"]["answer_change"] == 0.0
+
+
+def test_two_hidden_layers_are_cloned_and_defended():
+    network = planted.random_network(12, 4, 6, 2, rng=1)
+    facts = audit(connect(network), rng=0, config=QUICK)
+    assert facts.recovered
+    assert "4 and 6 hidden units" in facts.verdict
+    assert facts.defences[0].attack_error < 1e-9
+    assert facts.leaks[-1].width == 10
+    assert "two hidden layers" in Page(render_page(facts)).text
+
+
+def test_deeper_networks_leak_their_span():
+    network = planted.random_network(12, 4, 5, 5, 2, rng=0)
+    facts = audit(connect(network), rng=0, image_shape=(3, 4), config=QUICK)
+    assert facts.headline == "Not cloned, but it leaks what it looks at"
+    assert facts.rank == 4
+    assert facts.blind.change < 1e-9
+    Page(render_page(facts))
+
+
+def test_noisy_answers_are_learned_from():
+    facts = audit(Noisy(connect(planted.random_network(10, 5, 1, rng=0)), 1e-3), rng=0,
+                  config=QUICK)  # fmt: skip
+    assert facts.headline == "This model can be copied closely"
+    assert "noisy" in facts.verdict
+    assert facts.defences[0].attack_error < 0.05
+    Page(render_page(facts))
+
+
+def convolution(*more: int):
+    """A 3 by 3 convolution with two kernels on 6 by 6 images, then dense layers."""
+    g = np.random.default_rng(0)
+    kernels = g.standard_normal((2, 3, 3))
+    rows = []
+    for kernel in kernels:
+        for i in range(4):
+            for j in range(4):
+                image = np.zeros((6, 6))
+                image[i : i + 3, j : j + 3] = kernel
+                rows.append(image.ravel())
+    first = np.array(rows) / 3
+    widths = (len(first), *more, 3)
+    weights = [g.standard_normal((b, a)) / np.sqrt(a) for a, b in pairwise(widths)]
+    biases = [0.3 * g.standard_normal(len(w)) for w in (first, *weights)]
+    return ReLUNetwork([first, *weights], biases)
+
+
+def test_a_convolution_is_named():
+    facts = audit(connect(convolution()), rng=0, image_shape=(6, 6), config=QUICK)
+    assert facts.recovered
+    assert "first layer is a convolution" in facts.verdict
+    assert "patches of 3 by 3" in facts.verdict
+    deep = audit(connect(convolution(20, 10)), rng=0, image_shape=(6, 6), config=QUICK)
+    assert not deep.recovered
+    Page(render_page(deep))
 
 
 def test_what_the_audit_itself_cut_off_or_broke_is_not_recommended():
@@ -179,7 +286,9 @@ def test_what_the_audit_itself_cut_off_or_broke_is_not_recommended():
 
 
 def test_a_budget_that_runs_out_is_told():
-    facts = audit(connect(NETWORK, budget=400), rng=0, config=QUICK)
+    with pytest.raises(BudgetExhausted):
+        audit(connect(NETWORK, budget=100), rng=0, config=QUICK)
+    facts = audit(connect(NETWORK, budget=800), rng=0, config=QUICK)
     assert not facts.recovered
     assert "budget" in facts.verdict
     Page(render_page(facts))
@@ -214,11 +323,21 @@ def test_the_command_writes_the_report(tmp_path):
     words = ["audit", "planted:10-4-1", "--out", str(out), "--price", "0.01", "--rate", "10/s"]
     planned = runner.invoke(app, [*words, "--dry-run"])
     assert planned.exit_code == 0, planned.output
-    assert "minutes at the rate" in planned.output
+    assert "in money" in planned.output
+    assert "at 10 queries a second" in planned.output
+    priced = runner.invoke(app, [*words, "--dry-run", "--json"])
+    assert json.loads(priced.stdout)["cost"]["high"] > 1
     assert not out.exists()
     done = runner.invoke(app, [*words, "--json"])
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["recovered"] is True
     assert "This model can be cloned" in out.read_text()
-    for bad in (["--image", "8"], ["--out", str(tmp_path / "no" / "r.html")]):
+    np.save(tmp_path / "wrong.npy", np.zeros((2, 3)))
+    for bad in (
+        ["--image", "8"],
+        ["--image", "8,8"],
+        ["--examples", str(tmp_path / "none.npy")],
+        ["--examples", str(tmp_path / "wrong.npy")],
+        ["--out", str(tmp_path / "no" / "r.html")],
+    ):
         assert runner.invoke(app, ["audit", "planted:10-4-1", *bad]).exit_code == 2

@@ -50,12 +50,12 @@ def test_the_report_in_a_browser(tmp_path):
         assert seen["dialogs"] == []
         # Nothing but the file itself; images are inside it.
         assert {r for r in seen["requests"] if not r.startswith("data:")} == {path.as_uri()}
-        assert len(seen["figures"]) == 5
+        assert len(seen["figures"]) == 7
         for figure in seen["figures"]:
             assert figure["loaded"]
             assert figure["text"]
-            assert figure["width"] > 200
-            assert figure["height"] > 60
+            assert figure["width"] > 150
+            assert figure["height"] > 30
             assert figure["left"] >= 0
             assert figure["right"] <= int(view.split()[0])
         assert seen["overflow"] <= 0  # nothing to scroll sideways

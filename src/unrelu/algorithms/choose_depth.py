@@ -123,6 +123,23 @@ class ExtractionPlan:
     look: FirstLook | None = None
     epsilon: float = 0.0
 
+    def for_method(self, method: str, reason: str, epsilon: float = 0.0) -> ExtractionPlan:
+        """Return the plan and price for a method that the caller chose."""
+        return _made(method, reason, self.diagnosis, self.spent, self.look, epsilon)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the facts as plain values."""
+        return {
+            "method": self.method,
+            "reason": self.reason,
+            "queries": {"low": self.queries[0], "high": self.queries[1]},
+            "spent": self.spent,
+            "hyperplanes": self.hyperplanes,
+            "epsilon": self.epsilon or None,
+            "look": None if self.look is None else dataclasses.asdict(self.look),
+            "diagnosis": self.diagnosis.to_dict(),
+        }
+
     @property
     def hyperplanes(self) -> float:
         """Rough number of hyperplanes, as far as they were seen."""
@@ -492,9 +509,12 @@ class _Run:
     # -------------------------------------------------------------- algorithms
 
     def _two(self, reason: str) -> tuple[RecoveryResult, str]:
+        facts = self.plan.diagnosis
+        several = facts.kind == "probabilities" and facts.output_dim > 1
         flat = extract_two_layer(
             self.target,
             domain=self.domain,
+            answers="probabilities" if several else "auto",
             rng=self.rng,
             progress=self.meter,
             config=self.options.two_layer,

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as RichProgress
+from rich.text import Text
 
 from unrelu import planted
 from unrelu.cli._target import connect_options, takes_target
@@ -35,7 +36,9 @@ __all__ = [
     "SeedOption",
     "TargetArgument",
     "TargetSpec",
+    "check_out",
     "console",
+    "duration",
     "exit_for",
     "friendly",
     "open_target",
@@ -158,12 +161,54 @@ def planted_network(target: str) -> ReLUNetwork:
     return makers[name](seed)
 
 
+class _Live(RichProgress):
+    """Bars by stage, and under them what was asked and spent, and what is left."""
+
+    def __init__(self, oracle: Oracle | None, expected: int | None, rate: float | None) -> None:
+        self._oracle, self._expected, self._rate = oracle, expected, rate
+        self._start = time.monotonic()
+        self._before = 0 if oracle is None else oracle.queries.total - oracle.meter.sent
+        self._first = 0 if oracle is None else oracle.meter.sent
+        columns = (
+            TextColumn("{task.description}"), BarColumn(bar_width=16), TimeElapsedColumn(),
+            TextColumn("{task.fields[note]}"),
+        )  # fmt: skip
+        super().__init__(*columns, console=console, transient=True)
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        """Draw the bars, then the account."""
+        yield self.make_tasks_table(self.tasks)
+        if self._oracle is not None:
+            yield Text(self.account(), no_wrap=True, overflow="ellipsis")
+
+    def account(self) -> str:
+        """Say queries, money, time left and the certificate in one line."""
+        assert self._oracle is not None
+        meter = self._oracle.meter
+        total = self._before + meter.sent
+        parts = [f"{total:,} queries"]
+        if meter.budget is not None:
+            parts[0] += f" of {meter.budget:,}"
+        if meter.price is not None:
+            parts.append(f"{total * meter.price:,.4g} spent")
+        now = meter.sent - self._first
+        seconds = time.monotonic() - self._start
+        if self._expected is not None and now > 0:
+            left = max(0, self._expected - now)
+            speed = now / max(seconds, 1e-3)
+            if self._rate is not None:
+                speed = min(speed, self._rate)
+            parts.append(f"about {duration(left / speed)} left" if left else "about to end")
+        asking = meter.stage_name == "certificate"
+        parts.append("certificate: being checked" if asking else "certificate: not yet")
+        return " | ".join(parts)
+
+
 class _Bars:
     """Draws one bar a stage; satisfies :class:`unrelu.progress.Progress`."""
 
-    def __init__(self, bars: RichProgress, oracle: Oracle | None) -> None:
+    def __init__(self, bars: RichProgress) -> None:
         self._bars = bars
-        self._oracle = oracle
         self._tasks: dict[str, TaskID] = {}
         self._last = 0.0
 
@@ -173,28 +218,54 @@ class _Bars:
         elif time.monotonic() - self._last < 0.05 and (total is None or done < total):
             return  # drawing must not cost more than the work
         self._last = time.monotonic()
-        asked = "" if self._oracle is None else f"{self._oracle.queries.total:,} queries"
-        text = "  ".join(part for part in (note, asked) if part)
-        self._bars.update(self._tasks[stage], completed=done, total=total, note=text)
+        if len(note) > _NOTE:
+            note = note[: _NOTE - 3] + "..."
+        self._bars.update(self._tasks[stage], completed=done, total=total, note=note)
+
+
+_NOTE = 40  # columns that remain beside a bar
 
 
 @contextlib.contextmanager
-def show_progress(*, quiet: bool, oracle: Oracle | None = None) -> Iterator[_Bars | None]:
-    """Show bars on stderr while the body runs; nothing when quiet or not a terminal."""
+def show_progress(
+    *,
+    quiet: bool,
+    oracle: Oracle | None = None,
+    expected: int | None = None,
+    rate: float | None = None,
+) -> Iterator[_Bars | None]:
+    """Show bars on stderr while the body runs; nothing when quiet or not a terminal.
+
+    ``expected`` queries and ``rate`` give the time left.
+    """
     if quiet or not console.is_terminal:
         yield None
         return
-    columns = (
-        TextColumn("{task.description}"), BarColumn(bar_width=20), TaskProgressColumn(),
-        TimeElapsedColumn(), TextColumn("{task.fields[note]}"),
-    )  # fmt: skip
-    with RichProgress(*columns, console=console, transient=True) as bars:
-        yield _Bars(bars, oracle)
+    with _Live(oracle, expected, rate) as bars:
+        yield _Bars(bars)
+
+
+def duration(seconds: float) -> str:
+    """Say a duration with its unit."""
+    for size, unit in ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
 
 
 def print_json(facts: Any) -> None:
     """Write facts to stdout as JSON."""
     typer.echo(facts if isinstance(facts, str) else json.dumps(facts, indent=2, default=str))
+
+
+def check_out(out: Path | None) -> None:
+    """Refuse a place that cannot be written before anything is spent."""
+    if out is None:
+        return
+    if out.suffix not in {".safetensors", ".onnx"}:
+        raise InvalidInput(f"--out {out}: the name must end in .safetensors or .onnx")
+    if not out.absolute().parent.is_dir():
+        raise InvalidInput(f"--out {out}: the folder does not exist")
 
 
 def show_result(
@@ -212,7 +283,7 @@ def show_result(
         print_json(result.to_json())
         return
     colour = "green" if result.success else "yellow"
-    console.print(f"[{colour}]{result.status.name}[/]", end=" ")
+    console.print(f"[{colour}]{result.status.name}:[/]", end=" ")
     console.print(result.message, markup=False)
     if quiet:
         return
@@ -227,7 +298,7 @@ def show_result(
             console.print(f"    {stage:<16}{count:>12,}", markup=False)
     if result.queries.samples:
         console.print(f"  samples       {result.queries.samples:,}")
-    if result.certificate is not None:
+    if result.certificate is not None and str(result.certificate) not in result.message:
         console.print(f"  certificate   {result.certificate}", markup=False)
     if out is not None:
         console.print(f"  written to    {out}", markup=False)

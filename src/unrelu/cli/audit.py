@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import numpy as np
 import typer
 
 from unrelu._files import replace_file
+from unrelu._types import FloatArray
+from unrelu.algorithms.choose_depth import plan_extraction
 from unrelu.cli._common import (
     BudgetOption,
     InputDimOption,
@@ -22,14 +25,12 @@ from unrelu.cli._common import (
     print_json,
     show_progress,
 )
+from unrelu.cli._plan import priced, tell_plan
 from unrelu.cli._target import given_option
 from unrelu.errors import InvalidInput
-from unrelu.oracles import Oracle
 from unrelu.oracles.http import parse_rate
 from unrelu.report import audit as run_audit
 from unrelu.report import render_page
-
-_WIDTHS = (16, 64, 256, 1024)
 
 
 def audit(
@@ -43,8 +44,13 @@ def audit(
         typer.Option("--image", help="HEIGHT,WIDTH of inputs that are images.",
                      show_default="as the shape says"),
     ] = None,
+    examples: Annotated[
+        Path | None,
+        typer.Option("--examples", help="Images (.npy, rows of inputs) to show before and after "
+                     "obfuscation.", show_default="handwritten digits"),
+    ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what it would cost; attack nothing.")
+        bool, typer.Option("--dry-run", help="Look (about 700 queries), say the price, stop.")
     ] = False,
     seed: SeedOption = 0,
     budget: BudgetOption = None,
@@ -65,24 +71,52 @@ def audit(
         if not out.absolute().parent.is_dir():
             raise InvalidInput(f"the folder of {out} does not exist")
         oracle = open_target(target, input_dim=input_dim, budget=budget, ledger=ledger)
+        shown = None if examples is None else _read_examples(examples, oracle.input_dim)
+        if shape is not None and shape[0] * shape[1] != oracle.input_dim:
+            raise InvalidInput(
+                f"--image {image}: the target takes {oracle.input_dim} inputs, not "
+                f"{shape[0] * shape[1]}"
+            )
         rate_text = given_option("rate")
         rate = None if rate_text is None else parse_rate(rate_text)
-        if dry_run or not quiet:
-            _tell_price(oracle, rate)
+        with show_progress(quiet=quiet, oracle=oracle) as progress:
+            if progress is not None:
+                progress.update("looking", 0, None)
+            domain: Any = "all" if oracle.box is None else oracle.box
+            plan = plan_extraction(oracle, domain=domain, rng=seed)
+        if dry_run and as_json:
+            print_json(priced(plan, oracle, rate))
+        elif dry_run or not quiet:
+            tell_plan(plan, oracle, rate)
         if dry_run:
             return
-        with show_progress(quiet=quiet, oracle=oracle) as progress:
-            facts = run_audit(oracle, rng=seed, rate=rate, image_shape=shape, progress=progress)
+        expected = sum(plan.queries) // 2
+        with show_progress(quiet=quiet, oracle=oracle, expected=expected, rate=rate) as progress:
+            facts = run_audit(
+                oracle, rng=seed, plan=plan, rate=rate, image_shape=shape, examples=shown,
+                progress=progress,
+            )  # fmt: skip
         replace_file(out, render_page(facts).encode())
     if as_json:
         print_json(facts.to_json())
         return
-    colour = "red" if facts.recovered else "green"
+    colour = "red" if facts.recovered else "yellow" if facts.leaking else "green"
     console.print(f"[{colour}]{facts.headline}.[/]", end=" ")
     console.print(facts.verdict, markup=False)
     if not quiet:
         console.print(facts.recommendation, markup=False)
     console.print(f"report: {out}", markup=False)
+
+
+def _read_examples(path: Path, inputs: int) -> FloatArray:
+    try:
+        images = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise InvalidInput(f"cannot read images from {path}: {error}") from error
+    rows = images.reshape(len(images), -1) if images.ndim else images
+    if rows.ndim != 2 or len(rows) == 0 or rows.shape[1] != inputs:
+        raise InvalidInput(f"{path} must hold rows of {inputs} inputs, got shape {images.shape}")
+    return np.asarray(rows, dtype=np.float64)
 
 
 def _image_shape(text: str | None) -> tuple[int, int] | None:
@@ -92,17 +126,3 @@ def _image_shape(text: str | None) -> tuple[int, int] | None:
     if len(parts) != 2 or not all(part.strip().isdecimal() for part in parts):
         raise InvalidInput(f"--image takes HEIGHT,WIDTH such as 28,28, got {text!r}")
     return int(parts[0]), int(parts[1])
-
-
-def _tell_price(oracle: Oracle, rate: float | None) -> None:
-    """Say what the attack costs, by the width that is not known yet."""
-    d, m, price = oracle.input_dim, oracle.output_dim, oracle.meter.price
-    console.print("The price depends on the width, which is found out on the way; at most about:")
-    for width in _WIDTHS:
-        # Two a parameter is what the extraction keeps to; then diagnosis, line, certificate.
-        queries = 2 * (width * (d + 1) + m * (width + 1)) + 320 + 161 + 4000
-        money = "" if price is None else f"  {queries * price:.2f} in money"
-        duration = "" if rate is None else f"  {queries / rate / 60:,.1f} minutes at the rate"
-        console.print(f"  width {width:>5}  {queries:>12,} queries{money}{duration}")
-    if oracle.meter.budget is not None:
-        console.print(f"  and never more than the budget of {oracle.meter.budget:,}")

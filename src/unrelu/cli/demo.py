@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import json
 import os
+import shutil
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -24,14 +29,26 @@ from unrelu.cli._common import (
     friendly,
     print_json,
 )
-from unrelu.errors import OracleError
+from unrelu.errors import InvalidInput, OracleError
 from unrelu.metrics import compare
 from unrelu.networks import ReLUNetwork
 from unrelu.result import RecoveryResult
 
 
+class Server(enum.StrEnum):
+    """What serves the model."""
+
+    UNRELU = "unrelu"
+    MLSERVER = "mlserver"
+
+
 def demo(
     seed: SeedOption = 0,
+    server: Annotated[
+        Server,
+        typer.Option("--server", help="unrelu's own, or the real MLServer (from .venvs/mlserver "
+                     "or the PATH).", envvar="UNRELU_SERVER"),
+    ] = Server.UNRELU,
     out: Annotated[
         Path, typer.Option("--out", help="The report, one HTML file.")
     ] = Path("unrelu-demo-report.html"),
@@ -55,17 +72,17 @@ def demo(
     with friendly(), tempfile.TemporaryDirectory(prefix="unrelu-demo-") as name:
         folder = Path(name)
         say("Training a digit classifier (64-32-10) ...")
-        truth, _ = planted.digits_classifier(32, rng=seed)
-        model = truth.save(folder / "model.safetensors")
-        with _serving(model) as url:
-            say(f"Serving it in a process of its own: {url}")
+        truth, classifier = planted.digits_classifier(32, rng=seed)
+        if server is Server.MLSERVER:
+            serving, words = _mlserver(classifier, folder), _MLSERVER_OPTIONS
+        else:
+            serving, words = _serving(truth.save(folder / "model.safetensors")), ()
+        with serving as url:
+            say(f"Serving it in a process of its own ({server.value}): {url}")
             clone = folder / "clone.safetensors"
-            _command(
-                silent, "extract", url, "--depth", "2", "--out", str(clone), "--seed", str(seed)
-            )
-            _command(
-                silent, "audit", url, "--out", str(out), "--image", "8,8", "--seed", str(seed)
-            )  # fmt: skip
+            shared = (*words, "--ledger", str(folder / "answers.db"), "--seed", str(seed))
+            _command(silent, "extract", url, "--out", str(clone), *shared)
+            _command(silent, "audit", url, "--out", str(out), "--image", "8,8", *shared)
         result = RecoveryResult.load(clone)
         closeness = compare(ReLUNetwork.load(clone), truth, common_function=True)
     ratio = result.queries.without_certificate / truth.parameters
@@ -93,6 +110,62 @@ def demo(
         )
     if not result.success:
         raise typer.Exit(1)
+
+
+_MLSERVER_OPTIONS: tuple[str, ...] = ("--input-dim", "64", "--output-name", "predict_proba")
+
+
+@contextlib.contextmanager
+def _mlserver(classifier: Any, folder: Path) -> Iterator[str]:
+    """Run MLServer with the classifier until the block ends; yields the model's address."""
+    local = Path(".venvs/mlserver/bin/mlserver").absolute()
+    program = str(local) if local.exists() else shutil.which("mlserver")
+    if program is None:
+        raise InvalidInput(
+            "MLServer is not installed: run `make demo SERVER=mlserver`, or "
+            "pip install mlserver mlserver-sklearn"
+        )
+    import joblib
+
+    joblib.dump(classifier, folder / "model.joblib")
+    ports = [_free_port() for _ in range(3)]
+    settings = {"host": "127.0.0.1", "parallel_workers": 0, "http_port": ports[0],
+                "grpc_port": ports[1], "metrics_port": ports[2]}  # fmt: skip
+    (folder / "settings.json").write_text(json.dumps(settings))
+    model = {"name": "digits", "implementation": "mlserver_sklearn.SKLearnModel",
+             "parameters": {"uri": "./model.joblib"}}  # fmt: skip
+    (folder / "model-settings.json").write_text(json.dumps(model))
+    url = f"http://127.0.0.1:{ports[0]}/v2/models/digits"
+    path = os.pathsep.join([str(Path(program).parent), os.environ.get("PATH", "")])
+    with subprocess.Popen(
+        [program, "start", str(folder)], cwd=folder, env={**os.environ, "PATH": path},
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            _wait_for(f"{url}/ready", process)
+            yield url
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)  # its workers too
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _wait_for(url: str, process: subprocess.Popen[bytes], seconds: float = 60.0) -> None:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    deadline = time.monotonic() + seconds
+    while process.poll() is None and time.monotonic() < deadline:
+        try:
+            opener.open(url, timeout=5).close()
+        except OSError:  # not yet, or an error status
+            time.sleep(0.1)
+        else:
+            return
+    raise OracleError("MLServer did not start; run `.venvs/mlserver/bin/mlserver --version`")
 
 
 @contextlib.contextmanager

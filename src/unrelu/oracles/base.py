@@ -66,9 +66,12 @@ class Meter:
         Rows that may be sent, or None.
     price
         What one row costs, in the caller's currency; None where unknown.
+    sent
+        Rows that left in this process; unlike :meth:`stats` it costs nothing to read.
     """
 
     price: float | None = None
+    sent: int = 0
 
     def __init__(self, budget: int | None = None, store: SpendStore | None = None) -> None:
         if budget is not None and budget < 0:
@@ -113,6 +116,8 @@ class Meter:
                 if granted:
                     self._by_stage[self._stage] = self._by_stage.get(self._stage, 0) + rows
                     self._round_trips += 1
+            if granted:
+                self.sent += rows
         if not granted:
             raise BudgetExhausted(
                 f"the next batch of {rows:,} queries would exceed the budget of "
@@ -122,6 +127,7 @@ class Meter:
     def refund(self, rows: int) -> None:
         """Take back the last charge: the connection was never made, nothing left."""
         with self._lock:
+            self.sent -= rows
             if self._store is not None:
                 self._store.refund(self._stage, rows)
             else:

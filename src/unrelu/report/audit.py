@@ -1,9 +1,10 @@
 """Run the audit and keep its facts.
 
-The target itself is asked for the diagnosis, the attack with its certificate,
-and one line for a figure. Everything else (what leaks first, what a defence
-does) is simulated on the recovered clone: once its certificate holds, it
-answers like the target, and a rerun on it costs no query.
+The target itself is asked for a first look, the attack with its certificate,
+one line for a figure, and a few images where inputs are images. Everything
+else (what leaks first, what a defence does) is simulated on the recovered
+clone: once its certificate holds, it answers like the target, and a rerun on
+it costs no query.
 """
 
 from __future__ import annotations
@@ -19,13 +20,30 @@ import numpy as np
 from unrelu._random import RandomState, as_generator
 from unrelu._types import FloatArray
 from unrelu._version import __version__
-from unrelu.algorithms.two_layer import TwoLayerResult, extract_two_layer
-from unrelu.diagnostics import Diagnosis, diagnose
+from unrelu.algorithms.choose_depth import (
+    NOTHING,
+    DeepSpanResult,
+    ExtractionPlan,
+    extract,
+    plan_extraction,
+)
+from unrelu.algorithms.query_learner import LearnerResult
+from unrelu.algorithms.span import SpanResult
+from unrelu.algorithms.three_layer import ThreeLayerResult
+from unrelu.diagnostics import Diagnosis
 from unrelu.errors import UnreluError
 from unrelu.ledger import redact
 from unrelu.oracles import Oracle, as_oracle
 from unrelu.progress import Progress, as_progress
-from unrelu.report.simulation import AuditConfig, Defence, LeakPoint, Simulation
+from unrelu.report.simulation import AuditConfig, Defence, LeakPoint, Simulation, width_of
+from unrelu.report.structure import (
+    Obfuscated,
+    example_images,
+    first_rows,
+    name_layer,
+    seen_span,
+    show_blind,
+)
 from unrelu.result import RecoveryResult, Status
 
 __all__ = ["Audit", "AuditConfig", "Defence", "LeakPoint", "audit"]
@@ -39,8 +57,8 @@ class Audit:
     seed: int | None
     created: str
     version: str
-    diagnosis: Diagnosis
-    result: RecoveryResult | None
+    plan: ExtractionPlan
+    result: RecoveryResult
     verdict: str
     headline: str
     seconds: float
@@ -53,29 +71,67 @@ class Audit:
     """Position, answer and clone along one line, ``(n, 3)``; empty without a clone. Probabilities
     are shown as log-odds."""
     image_shape: tuple[int, int] | None
+    kinks: tuple[float, ...] = ()
+    """Positions on that line where it crosses a recovered first-layer hyperplane."""
+    blind: Obfuscated | None = None
+    """Images before and after noise that the model does not see."""
+
+    @property
+    def diagnosis(self) -> Diagnosis:
+        """What the first look said about the answers."""
+        return self.plan.diagnosis
+
+    @property
+    def rank(self) -> int | None:
+        """Dimension of what the model sees; None where it is not known."""
+        basis = seen_span(self.result)
+        return len(basis) or None
+
+    @property
+    def layer(self) -> str:
+        """What the first layer's weights look like, or nothing."""
+        return name_layer(first_rows(self.result), self.image_shape)
+
+    @property
+    def method(self) -> str:
+        """The attack that gave the result, in words."""
+        if isinstance(self.result, LearnerResult):
+            return "learning of a network with one hidden layer (Chen, Klivans & Meka)"
+        if isinstance(self.result, SpanResult):
+            return "recovery of the span of the first layer (Jayaram, Woodruff & Zhang)"
+        if isinstance(self.result, ThreeLayerResult):
+            return "extraction of a network with two hidden layers (Daniely & Granot)"
+        return "extraction of a network with one hidden layer (Daniely & Granot)"
 
     @property
     def recovered(self) -> bool:
         """Whether a certified clone was made."""
-        return self.result is not None and self.result.success
+        return self.result.success and self.result.network is not None
+
+    @property
+    def leaking(self) -> bool:
+        """Whether something of the weights was recovered, if not all."""
+        return self.recovered or self.rank is not None
 
     @property
     def cost(self) -> float | None:
         """Money the attack's queries cost, or None without a price."""
-        if self.price is None or self.result is None:
+        if self.price is None:
             return None
         return self.price * self.result.queries.total
 
     @property
     def duration_at_rate(self) -> float | None:
         """Seconds the attack takes at the given rate limit."""
-        if self.rate is None or self.result is None:
+        if self.rate is None:
             return None
         return self.result.queries.total / self.rate
 
     def singular_values(self) -> FloatArray:
-        """Return those of the clone's first layer: the span that leaked."""
-        network = None if self.result is None else self.result.network
+        """Return those of the first layer, or of the gradients seen: the span that leaked."""
+        if isinstance(self.result, SpanResult):
+            return self.result.singular_values
+        network = self.result.network
         if network is None or network.depth < 2:
             return np.zeros(0)
         return np.asarray(np.linalg.svd(network.canonical().weights[0], compute_uv=False))
@@ -95,12 +151,22 @@ class Audit:
             "cost": self.cost,
             "rate": self.rate,
             "seconds_at_rate": self.duration_at_rate,
+            "plan": {k: v for k, v in self.plan.to_dict().items() if k != "diagnosis"},
             "diagnosis": self.diagnosis.to_dict(),
-            "result": None if self.result is None else json.loads(self.result.to_json()),
+            "result": json.loads(self.result.to_json()),
+            "rank": self.rank,
+            "layer": self.layer or None,
             "leaks": [dataclasses.asdict(leak) for leak in self.leaks],
             "defences": [dataclasses.asdict(defence) for defence in self.defences],
             "recommendation": self.recommendation,
             "singular_values": self.singular_values().tolist(),
+            "obfuscation": None
+            if self.blind is None
+            else {
+                "answer_change": self.blind.change,
+                "image_correlation": self.blind.correlation,
+                "noise": self.blind.noise,
+            },
         }
         return json.dumps(facts, indent=2)
 
@@ -109,8 +175,10 @@ def audit(
     oracle: Any,
     *,
     rng: RandomState = 0,
+    plan: ExtractionPlan | None = None,
     rate: float | None = None,
     image_shape: tuple[int, int] | None = None,
+    examples: FloatArray | None = None,
     progress: Progress | None = None,
     config: AuditConfig | None = None,
 ) -> Audit:
@@ -121,10 +189,20 @@ def audit(
     oracle
         An oracle, or anything :func:`unrelu.connect` takes. Its price, budget
         and box are used.
+    plan
+        What :func:`unrelu.plan_extraction` said for the same oracle and seed.
     rate
         Queries a second that the service allows; only for the estimate of time.
     image_shape
         ``(height, width)`` of inputs that are grey images.
+    examples
+        Inputs ``(n, d)`` to show before and after obfuscation; handwritten
+        digits otherwise, where inputs are images.
+
+    Raises
+    ------
+    BudgetExhausted
+        The budget does not even allow a first look.
     """
     target = as_oracle(oracle)
     options = AuditConfig() if config is None else config
@@ -132,28 +210,33 @@ def audit(
     start = time.perf_counter()
     seed = rng if isinstance(rng, int) else None
     generator = as_generator(rng)
-    streams = generator.spawn(4)
     domain: Any = "all" if target.box is None else target.box
-    diagnosis = diagnose(target, rng=streams[0])
-    refusal = _refusal(diagnosis)
-    result: TwoLayerResult | None = None
-    if not refusal:
-        result = extract_two_layer(target, domain=domain, rng=streams[1], progress=meter)
+    source: RandomState = seed if seed is not None else generator
+    if plan is None:
+        meter.update("looking", 0, None)
+        plan = plan_extraction(target, domain=domain, rng=source)
+    result = extract(target, domain=domain, plan=plan, rng=source, progress=meter)
+    streams = generator.spawn(6)[2:]  # the first two are those of the plan and the extraction
     leaks: tuple[LeakPoint, ...] = ()
     defences: tuple[Defence, ...] = ()
     line = np.zeros((0, 3))
-    if result is not None and result.success and result.network is not None:
-        simulation = Simulation(target, result, result.network, domain, options, streams[2])
-        line = _line(target, simulation, options, streams[3])
+    kinks: tuple[float, ...] = ()
+    shape = image_shape or _as_image(target)
+    blind = _blind(target, result, plan, shape, examples, options, streams[0])
+    if result.success and result.network is not None:
+        simulation = Simulation(
+            target, result, result.network, plan.diagnosis, domain, options, streams[1]
+        )
+        line, kinks = _line(target, simulation, options, streams[2])
         leaks = simulation.leaks(meter)
         defences = simulation.defences(meter)
-    headline, verdict = _verdict(diagnosis, result, refusal)
+    headline, verdict = _verdict(plan, result, shape)
     return Audit(
         target=redact(target.identity),
         seed=seed,
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         version=__version__,
-        diagnosis=diagnosis,
+        plan=plan,
         result=result,
         verdict=verdict,
         headline=headline,
@@ -162,9 +245,34 @@ def audit(
         rate=rate,
         leaks=leaks,
         defences=defences,
-        recommendation=_recommend(defences, options),
+        recommendation=_recommend(defences, options, result),
         line=line,
-        image_shape=image_shape or _as_image(target),
+        kinks=kinks,
+        image_shape=shape,
+        blind=blind,
+    )
+
+
+def _blind(
+    target: Oracle,
+    result: RecoveryResult,
+    plan: ExtractionPlan,
+    shape: tuple[int, int] | None,
+    examples: FloatArray | None,
+    options: AuditConfig,
+    rng: np.random.Generator,
+) -> Obfuscated | None:
+    """Show images before and after noise that the model does not see, where there are any."""
+    if shape is None or np.prod(shape) != target.input_dim:
+        return None
+    if examples is None:
+        low, high = 0.0, 1.0
+        if target.box is not None:
+            low, high = float(target.box[0].max()), float(target.box[1].min())
+        examples = example_images(shape, options.examples, low, high)
+    images = np.asarray(examples, dtype=np.float64)[: options.examples]
+    return show_blind(
+        target, seen_span(result), images, options.obfuscation, plan.diagnosis.scale, rng
     )
 
 
@@ -173,57 +281,86 @@ def _as_image(target: Oracle) -> tuple[int, int] | None:
     return (shape[0], shape[1]) if len(shape) == 2 else None
 
 
-def _refusal(diagnosis: Diagnosis) -> str:
-    """Say why the exact attack is not tried, or nothing."""
-    if diagnosis.kind == "labels":
-        return (
-            "Only labels come back. Weights cannot be recovered exactly from labels; the span of "
-            "the first layer can (unrelu span)"
-        )
-    if diagnosis.kind == "constant":
-        return "The answers never changed: there is nothing to recover but a constant"
-    if diagnosis.piecewise_linear is False:
-        return (
-            "The answers bend smoothly everywhere: this is no ReLU network of plain layers (a "
-            "smooth activation such as GELU or tanh, attention, or a smooth output is likely)"
-        )
-    return ""
-
-
-def _verdict(diagnosis: Diagnosis, result: TwoLayerResult | None, refusal: str) -> tuple[str, str]:
+def _verdict(
+    plan: ExtractionPlan, result: RecoveryResult, shape: tuple[int, int] | None
+) -> tuple[str, str]:
     """Return a headline and a paragraph in plain words."""
-    if result is None:
-        return (
-            "Outside what can be cloned exactly",
-            f"{refusal}. What was still learned: {diagnosis.input_dim} inputs, "
-            f"{diagnosis.output_dim} outputs, {diagnosis.precision} answers. This does not rule "
-            "out an approximate copy trained on answers.",
-        )
-    if result.success and result.network is not None and result.certificate is not None:
-        relative = result.certificate.max_deviation / max(result.certificate.scale, 1e-300)
+    asked = f"{result.queries.total:,} questions"
+    layer = name_layer(first_rows(result), shape)
+    also = f" {layer[:1].upper()}{layer[1:]}." if layer else ""
+    certificate = result.certificate
+    if result.success and result.network is not None and certificate is not None:
+        network = result.network
+        units = " and ".join(str(width) for width in network.hidden_widths) or "no"
+        if isinstance(result, ThreeLayerResult):
+            units = f"{result.first_width} and {result.second_width}"
+        if isinstance(result, LearnerResult):
+            return (
+                "This model can be copied closely",
+                f"Anyone who may ask {asked} gets a copy with {units} hidden units whose root "
+                f"mean square error is at most {result.reached / (certificate.scale or 1.0):.1e} "
+                "of the answers' spread, though the answers themselves are noisy or coarse. It "
+                f"took nothing but answers.{also}",
+            )
         return (
             "This model can be cloned",
-            f"Anyone who may ask {result.queries.total:,} questions gets a copy: "
-            f"{result.network.parameters:,} parameters, {result.width} hidden units, with a "
-            f"largest deviation of {relative:.1e} of the answers' spread at inputs that were held "
-            "out. It took nothing but answers.",
+            f"Anyone who may ask {asked} gets a copy: {network.parameters:,} parameters, {units} "
+            f"hidden units, with a largest deviation of {certificate.relative_deviation:.1e} of "
+            "the answers' spread at inputs that were held out. It took nothing but answers."
+            f"{also}",
         )
-    learned = "" if not result.width else f" {result.width} hidden units were seen."
+    reason = f"{plan.reason[:1].upper()}{plan.reason[1:]}"
+    if plan.diagnosis.piecewise_linear is False or plan.method == NOTHING:
+        learned = (
+            f"{plan.diagnosis.input_dim} inputs, {plan.diagnosis.output_dim} outputs, "
+            f"{plan.diagnosis.precision} answers"
+        )
+        if isinstance(result, SpanResult) and result.rank:
+            learned += f"; it looks at {result.rank} of {result.basis.shape[1]} directions"
+        return (
+            "Outside what can be cloned exactly",
+            f"{reason}. This is no ReLU network, and no clone was made. What was still learned: "
+            f"{learned}. This does not rule out an approximate copy trained on answers.",
+        )
+    if isinstance(result, SpanResult) and result.rank:
+        n = result.basis.shape[1]
+        blind = (
+            f"The other {n - result.rank} it cannot see: noise there changes no answer."
+            if result.rank < n
+            else "That is all of them."
+        )
+        what = f"After {asked} its answers gave away the {result.rank} of {n} directions of " \
+               f"input space that it looks at. {blind}"  # fmt: skip
+        if isinstance(result, DeepSpanResult) and result.first_width:
+            what += f" {result.first_width} units of its first layer were found as well."
+        why = "Only labels come back"
+        if plan.diagnosis.kind != "labels":
+            why = "It is too deep, or too wide in its first layer, to be cloned exactly"
+            if plan.diagnosis.kind == "probabilities":
+                why = "It has more than one hidden layer and shows probabilities, not logits"
+        if result.status is Status.BUDGET_EXHAUSTED:
+            why += ", and the budget ended the attack"
+        return (
+            "Not cloned, but it leaks what it looks at",
+            f"{why}. {what}{also} This does not rule out an approximate copy trained on answers.",
+        )
+    known = width_of(result)
+    learned = f" {known} hidden units were seen." if known else ""
     return (
         "Not cloned by this attack",
-        f"{result.message[:1].upper()}{result.message[1:]}.{learned} This does not rule out other "
-        "attacks, nor an approximate copy trained on answers.",
+        f"{result.message[:1].upper()}{result.message[1:]}.{learned}{also} This does not rule "
+        "out other attacks, nor an approximate copy trained on answers.",
     )
 
 
 def _line(
     target: Oracle, simulation: Simulation, options: AuditConfig, rng: np.random.Generator
-) -> FloatArray:
-    """Ask the target along one line, beside the clone's values."""
+) -> tuple[FloatArray, tuple[float, ...]]:
+    """Ask the target along one line, beside the clone's values; and where hyperplanes cross."""
     d = target.input_dim
     if target.box is None:
         direction = rng.standard_normal(d)
-        ends = -2.0 * direction, 2.0 * direction
+        ends = -0.6 * direction, 0.6 * direction
     else:
         low, high = target.box
         ends = low + (high - low) * rng.random(d), low + (high - low) * rng.random(d)
@@ -238,7 +375,13 @@ def _line(
     if simulation.probabilities:  # log-odds are straight between kinks; probabilities are not
         answers, clone = _log_odds(answers), _log_odds(clone)
     column = int(np.argmax(clone.std(axis=0)))
-    return np.column_stack([t, answers[:, column], clone[:, column]])
+    network = simulation.network
+    kinks: tuple[float, ...] = ()
+    if network.depth >= 2:
+        start, stop = (network.weights[0] @ end + network.biases[0] for end in ends)
+        crossed = start * stop < 0
+        kinks = tuple(np.sort(start[crossed] / (start - stop)[crossed]).tolist())
+    return np.column_stack([t, answers[:, column], clone[:, column]]), kinks
 
 
 def _log_odds(p: FloatArray) -> FloatArray:
@@ -249,12 +392,17 @@ def _log_odds(p: FloatArray) -> FloatArray:
     return np.asarray(logs[:, 1:] - logs[:, :1])
 
 
-def _recommend(defences: tuple[Defence, ...], options: AuditConfig) -> str:
+def _recommend(
+    defences: tuple[Defence, ...], options: AuditConfig, result: RecoveryResult | None = None
+) -> str:
     if not defences:
+        span = isinstance(result, SpanResult) and bool(result.rank)
         return (
-            "No exact clone was made, so no defence was weighed. Keep logging and limiting "
-            "queries: approximate copies remain possible."
-        )
+            "No clone was made, so no defence was weighed. "
+            + ("Do not rely on inputs looking harmless: noise that the model cannot see hides "
+               "anything from people, and nothing from the model. " if span else "")
+            + "Keep logging and limiting queries: approximate copies remain possible."
+        )  # fmt: skip
     stopped = [
         d
         for d in defences

@@ -14,10 +14,10 @@ from markupsafe import Markup, escape
 
 from unrelu._types import FloatArray
 
-__all__ = ["Series", "bar_chart", "line_chart", "weights_image"]
+__all__ = ["Series", "bar_chart", "line_chart", "pictures_image", "weights_image"]
 
 WIDTH, HEIGHT = 640, 320
-LEFT, RIGHT, TOP, BOTTOM = 70, 14, 14, 46
+LEFT, RIGHT, TOP, BOTTOM = 92, 16, 34, 54
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +39,13 @@ def _ticks(low: float, high: float, log: bool) -> list[float]:
     step = 10.0 ** math.floor(math.log10(span / 4))
     step *= next(k for k in (1, 2, 5, 10) if span / (k * step) <= 6)
     return [k * step for k in range(math.ceil(low / step), math.floor(high / step) + 1)]
+
+
+def _label(y: float, log: bool) -> str:
+    """Write a tick's value; powers of ten short, as phones are narrow."""
+    if log and not 0.01 <= y <= 100.0:
+        return f"1e{round(math.log10(y))}"
+    return f"{y:.3g}"
 
 
 class _Axes:
@@ -78,19 +85,19 @@ class _Axes:
             parts.append(
                 f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" '
                 f'y1="{place:.1f}" y2="{place:.1f}"/>'
-                f'<text x="{LEFT - 6}" y="{place + 4:.1f}" text-anchor="end">{y:.3g}</text>'
+                f'<text x="{LEFT - 6}" y="{place + 4:.1f}" text-anchor="end">{_label(y, self.log_y)}</text>'
             )
         if x_ticks:
             for x in _ticks(self.x0, self.x1, False):
                 parts.append(
-                    f'<text x="{self.px(x):.1f}" y="{HEIGHT - BOTTOM + 18}" '
+                    f'<text x="{self.px(x):.1f}" y="{HEIGHT - BOTTOM + 20}" '
                     f'text-anchor="middle">{x:,.4g}</text>'
                 )
         middle = (HEIGHT - BOTTOM + TOP) / 2
         parts.append(
             f'<text x="{(WIDTH + LEFT) / 2:.0f}" y="{HEIGHT - 8}" text-anchor="middle">'
             f"{escape(self.labels[0])}</text>"
-            f'<text transform="translate(14 {middle:.0f}) rotate(-90)" text-anchor="middle">'
+            f'<text transform="translate(18 {middle:.0f}) rotate(-90)" text-anchor="middle">'
             f"{escape(self.labels[1])}</text>"
         )
         return parts
@@ -103,16 +110,37 @@ def _svg(parts: Sequence[str], description: str) -> Markup:
     )
 
 
+def _key(names: Sequence[str]) -> list[str]:
+    """Name the curves above the frame, each in its colour."""
+    parts, x = [], float(LEFT)
+    for i, name in enumerate(names):
+        parts.append(f'<text class="c{i} key" x="{x:.0f}" y="20">{escape(name)}</text>')
+        x += 11.0 * len(name) + 24.0
+    return parts
+
+
 def line_chart(
-    series: Sequence[Series], *, x_label: str, y_label: str, description: str, log_y: bool = False
+    series: Sequence[Series],
+    *,
+    x_label: str,
+    y_label: str,
+    description: str,
+    log_y: bool = False,
+    marks: Sequence[float] = (),
 ) -> Markup:
-    """Return curves over common axes."""
+    """Return curves over common axes; ``marks`` are ticked below them."""
     xs = [x for s in series for x in s.x]
     ys = [y for s in series for y in s.y if math.isfinite(y) and (y > 0 or not log_y)]
     if not xs or not ys:
         return Markup("")
     axes = _Axes(xs, ys, log_y, (x_label, y_label))
-    parts = axes.frame()
+    parts = axes.frame() + _key([curve.name for curve in series])
+    parts += [
+        f'<line class="mark" x1="{axes.px(x):.1f}" x2="{axes.px(x):.1f}" '
+        f'y1="{HEIGHT - BOTTOM}" y2="{HEIGHT - BOTTOM - 9}"/>'
+        for x in marks
+        if axes.x0 <= x <= axes.x1
+    ]
     for i, curve in enumerate(series):
         places = [
             (axes.px(x), axes.py(y))
@@ -125,22 +153,27 @@ def line_chart(
         else:
             path = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
             parts.append(f'<polyline class="c{i}" points="{path}"/>')
-        parts.append(
-            f'<text class="c{i} key" x="{LEFT + 8}" y="{TOP + 14 + 16 * i}">'
-            f"{escape(curve.name)}</text>"
-        )
     return _svg(parts, description)
 
 
 def bar_chart(
-    names: Sequence[str], values: Sequence[float], *, y_label: str, description: str
+    names: Sequence[str],
+    values: Sequence[float],
+    *,
+    y_label: str,
+    description: str,
+    dots: Sequence[float] = (),
+    key: Sequence[str] = (),
 ) -> Markup:
-    """Return numbered bars on a logarithmic axis; zero (unknown) has no bar."""
+    """Return numbered bars on a logarithmic axis; zero (unknown) has no bar.
+
+    ``dots`` are drawn beside the bars, where they are not zero.
+    """
     if not values:
         return Markup("")
-    low = min((value for value in values if value > 0), default=0.1) / 10
+    low = min((value for value in (*values, *dots) if value > 0), default=0.1) / 10
     axes = _Axes([-0.5, len(names) - 0.5], [max(low, 1e-17), 1.0], True, ("", y_label))
-    parts = axes.frame(x_ticks=False)
+    parts = axes.frame(x_ticks=False) + _key(key)
     width = 0.7 * (axes.px(1) - axes.px(0))
     bottom = HEIGHT - BOTTOM
     for i, (name, value) in enumerate(zip(names, values, strict=True)):
@@ -151,25 +184,43 @@ def bar_chart(
                 f'width="{width:.1f}" height="{max(1.0, bottom - top):.1f}">'
                 f"<title>{escape(name)}: {value:.2g}</title></rect>"
             )
+        if i < len(dots) and dots[i] > 0:
+            place = axes.py(min(1.0, max(dots[i], axes.y0)))
+            parts.append(
+                f'<circle class="c1 big" cx="{axes.px(i):.1f}" cy="{place:.1f}" r="6">'
+                f"<title>{escape(name)}: {dots[i]:.2g}</title></circle>"
+            )
         parts.append(
-            f'<text x="{axes.px(i):.1f}" y="{bottom + 18}" text-anchor="middle">{i + 1}</text>'
+            f'<text x="{axes.px(i):.1f}" y="{bottom + 20}" text-anchor="middle">{i + 1}</text>'
         )
     return _svg(parts, description)
 
 
 def weights_image(weights: FloatArray, shape: tuple[int, int], limit: int = 64) -> str:
     """Return the largest units' weights as one PNG of tiles, a ``data:`` address."""
-    height, width = shape
     order = np.argsort(-np.linalg.norm(weights, axis=1))[:limit]
-    columns = min(8, len(order))
-    rows = -(-len(order) // columns)
+    tiles = weights[order]
+    largest = np.abs(tiles).max(axis=1, keepdims=True)
+    return _tiles(127.5 + 127.5 * tiles / np.where(largest > 0, largest, 1.0), shape)
+
+
+def pictures_image(pictures: FloatArray, shape: tuple[int, int]) -> str:
+    """Return pictures beside each other as one PNG, each over its own range of grey."""
+    low = pictures.min(axis=1, keepdims=True)
+    span = np.ptp(pictures, axis=1, keepdims=True)
+    return _tiles(255.0 * (pictures - low) / np.where(span > 0, span, 1.0), shape)
+
+
+def _tiles(grey: FloatArray, shape: tuple[int, int]) -> str:
+    """Arrange rows of grey values 0..255 as tiles of one image, up to eight a line."""
+    height, width = shape
+    columns = min(8, len(grey))
+    rows = -(-len(grey) // columns)
     grid = np.full((rows * (height + 1) + 1, columns * (width + 1) + 1), 128, dtype=np.uint8)
-    for place, unit in enumerate(order):
-        tile = weights[unit].reshape(height, width)
-        largest = float(np.abs(tile).max()) or 1.0
+    for place, values in enumerate(grey):
         row, column = divmod(place, columns)
         top, left = row * (height + 1) + 1, column * (width + 1) + 1
-        pixels = np.round(127.5 + 127.5 * tile / largest).astype(np.uint8)
+        pixels = np.round(values).astype(np.uint8).reshape(height, width)
         grid[top : top + height, left : left + width] = pixels
     return "data:image/png;base64," + base64.b64encode(_png(grid)).decode()
 

@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from unrelu._types import FloatArray
+from unrelu.algorithms.span import SpanResult
 from unrelu.errors import MissingExtra
 from unrelu.report.audit import Audit
+from unrelu.report.structure import first_rows
 
 __all__ = ["render_page"]
 
@@ -40,17 +43,27 @@ def _duration(seconds: float) -> str:
 
 
 def _figures(audit: Audit) -> dict[str, Any]:
-    from unrelu.report.figures import Series, bar_chart, line_chart, weights_image
+    from unrelu.report.figures import (
+        Series,
+        bar_chart,
+        line_chart,
+        pictures_image,
+        weights_image,
+    )
 
     line, leak, trade, spectrum, image = "", "", "", "", ""
     if len(audit.line):
-        t, answers, clone = audit.line.T.tolist()
+        t, answers, clone = audit.line.T
+        # Less the straight line between the ends: what is left is made by the kinks.
+        chord = clone[0] + (clone[-1] - clone[0]) * (t - t[0]) / (t[-1] - t[0])
         line = line_chart(
-            [Series("answers", t, answers, dots=True), Series("clone", t, clone)],
+            [Series("answers", t[::4].tolist(), (answers - chord)[::4].tolist(), dots=True),
+             Series("clone", t.tolist(), (clone - chord).tolist())],
             x_label="position along a line through input space",
             y_label="log-odds" if audit.diagnosis.kind == "probabilities" else "output",
             description="Answers of the target along a line, and the clone through them",
-        )
+            marks=audit.kinks,
+        )  # fmt: skip
     if audit.leaks:
         leak = line_chart(
             [Series("clone's error", [p.queries for p in audit.leaks],
@@ -62,8 +75,11 @@ def _figures(audit: Audit) -> dict[str, Any]:
         trade = bar_chart(
             [d.name for d in audit.defences],
             [d.attack_error or 0.0 for d in audit.defences],
-            y_label="clone's relative error",
-            description="Error of the attack's clone behind each defence; higher is safer",
+            y_label="over the answers' spread",
+            description="Error of the attack's clone behind each defence, and how much the "
+            "defence changes an honest user's answers",
+            dots=[d.answer_change for d in audit.defences],
+            key=("clone's error", "change for an honest user"),
         )
     values = audit.singular_values()
     if len(values):
@@ -71,18 +87,35 @@ def _figures(audit: Audit) -> dict[str, Any]:
             [Series("singular values", list(range(1, len(values) + 1)), values.tolist(),
                     dots=True)],
             x_label="index", y_label="singular value", log_y=True,
-            description="Singular values of the recovered first layer",
+            description="Singular values: the directions of input space that the model looks at",
         )  # fmt: skip
-    network = None if audit.result is None else audit.result.network
     shape = audit.image_shape
-    if network is not None and shape is not None and np.prod(shape) == network.input_dim:
-        image = weights_image(network.weights[0], shape)
+    rows = first_rows(audit.result)
+    if shape is not None and len(rows) and np.prod(shape) == rows.shape[1]:
+        image = weights_image(rows, shape)
+    before = after = ""
+    if audit.blind is not None and shape is not None:
+        before = pictures_image(audit.blind.before, shape)
+        after = pictures_image(audit.blind.after, shape)
     return {
+        "before": before,
+        "after": after,
+        "is_span": isinstance(audit.result, SpanResult),
         "line_figure": line,
         "leak_figure": leak,
         "trade_figure": trade,
         "spectrum_figure": spectrum,
         "image": image,
         "singular_values": values.tolist(),
+        "units": _units(rows),
         "line_rows": audit.line[:: max(1, len(audit.line) // 20)].tolist(),
     }
+
+
+def _units(rows: FloatArray) -> list[tuple[float, int]]:
+    """Return the length and the number of inputs of the units shown, the largest first."""
+    size = np.abs(rows)
+    lengths = np.linalg.norm(rows, axis=1)
+    counts = (size > 1e-6 * size.max(axis=1, keepdims=True, initial=0.0)).sum(axis=1)
+    order = np.argsort(-lengths)[:64]
+    return [(float(lengths[i]), int(counts[i])) for i in order]

@@ -11,14 +11,19 @@ from typing import Any
 import numpy as np
 
 from unrelu._types import FloatArray
+from unrelu.algorithms.choose_depth import extract
+from unrelu.algorithms.query_learner import LearnerResult, learn_from_queries
+from unrelu.algorithms.span import SpanResult
+from unrelu.algorithms.three_layer import ThreeLayerResult, extract_three_layer
 from unrelu.algorithms.two_layer import TwoLayerResult, extract_two_layer
+from unrelu.diagnostics import Diagnosis
 from unrelu.errors import UnreluError
 from unrelu.networks import ReLUNetwork
-from unrelu.oracles import Labels, Noisy, Oracle, Rounded, Softmax, Wrapper, connect
+from unrelu.oracles import Cast, Labels, Noisy, Oracle, Rounded, Softmax, Wrapper, connect
 from unrelu.progress import Progress
 from unrelu.result import RecoveryResult, Status
 
-__all__ = ["AuditConfig", "Defence", "LeakPoint", "Simulation"]
+__all__ = ["AuditConfig", "Defence", "LeakPoint", "Simulation", "width_of"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +36,7 @@ class AuditConfig:
     """Gaussian noise tried, over the answers' standard deviation."""
     fractions: tuple[float, ...] = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
     """Parts of the attack's queries after which the leak is measured."""
-    patience: float = 4.0
+    patience: float = 2.0
     """A defended attack may spend this many times the undefended one's queries."""
     points: int = 2000
     """Inputs over which a clone's error and an honest user's loss are measured."""
@@ -42,6 +47,10 @@ class AuditConfig:
     """Answers shown along one line; asked from the target."""
     useful: float = 0.1
     """Relative error below which a clone is called useful."""
+    examples: int = 4
+    """Images shown before and after obfuscation; the target is asked for both."""
+    obfuscation: float = 2.0
+    """Norm of the noise there, over the image's."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,24 +98,29 @@ class Simulation:
     def __init__(
         self,
         target: Oracle,
-        result: TwoLayerResult,
+        result: RecoveryResult,
         network: ReLUNetwork,
+        diagnosis: Diagnosis,
         domain: Any,
         options: AuditConfig,
         rng: np.random.Generator,
     ) -> None:
         self.network, self.domain, self.options = network, domain, options
-        self.probabilities = result.answers == "log-odds"
-        self.spent = result.queries.without_certificate
-        self.total = result.queries.total
-        self.full_width = result.width
+        self.result, self.diagnosis = result, diagnosis
+        self.probabilities = isinstance(result, TwoLayerResult) and result.answers == "log-odds"
+        stages = result.queries.by_stage
+        looked = sum(stages.get(name, 0) for name in ("connect", "diagnosis", "depth"))
+        self.total = result.queries.total - stages.get("figure", 0)
+        # What an attacker needs who knows the method: neither the first look nor certainty.
+        self.spent = max(1, self.total - stages.get("certificate", 0) - looked)
+        self.full_width = width_of(result)
         self.seed = int(rng.integers(2**31))
         n, d = options.points, network.input_dim
         if target.box is None:
             self.points = rng.standard_normal((n, d))
         else:
             self.points = rng.uniform(*target.box, size=(n, d))
-        self.truth = self.served()(self.points)
+        self.truth = self.shown(self.served())
         self.logits = _centred(network(self.points), self.probabilities)
         self.scale = float(self.logits.std()) or 1.0
         if target.box is None:
@@ -117,15 +131,45 @@ class Simulation:
     def served(self, budget: int | None = None) -> Oracle:
         """Return the clone as an oracle that answers in the target's manner."""
         oracle: Oracle = connect(self.network, budget=budget)
-        return Softmax(oracle) if self.probabilities else oracle
+        if self.probabilities:
+            oracle = Softmax(oracle)
+        precision = self.diagnosis.precision
+        if precision in {"float32", "bfloat16"}:
+            oracle = Cast(oracle, precision)
+        elif precision.endswith("decimals"):
+            oracle = Rounded(oracle, int(precision.split()[0]))
+        if not self.diagnosis.deterministic:
+            oracle = Noisy(oracle, self.diagnosis.noise)
+        return oracle
 
-    def attack(self, oracle: Oracle, domain: Any = None) -> tuple[RecoveryResult | None, str]:
-        """Run the attack; an error of the oracle is an outcome, too."""
+    def shown(self, oracle: Oracle) -> FloatArray:
+        """Return what an honest user sees at the points."""
+        return oracle(self.points)
+
+    def _attack_again(self, oracle: Oracle) -> RecoveryResult:
+        """Run the algorithm that recovered the clone, and nothing else."""
+        if isinstance(self.result, ThreeLayerResult):
+            return extract_three_layer(oracle, rng=self.seed)
+        if isinstance(self.result, LearnerResult):
+            return learn_from_queries(oracle, epsilon=self.result.epsilon, rng=self.seed)
+        return extract_two_layer(oracle, domain=self.domain, rng=self.seed)
+
+    def attack(
+        self, oracle: Oracle, domain: Any = None, *, choose: bool = False
+    ) -> tuple[RecoveryResult | None, str]:
+        """Run the attack; an error of the oracle is an outcome, too.
+
+        ``choose`` lets the attacker look anew and take the method that fits
+        what the defence leaves.
+        """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # divisions by nothing are expected under defences
             try:
-                area = self.domain if domain is None else domain
-                return extract_two_layer(oracle, domain=area, rng=self.seed), ""
+                if domain is not None:
+                    return extract_two_layer(oracle, domain=domain, rng=self.seed), ""
+                if choose and isinstance(self.domain, str):
+                    return extract(oracle, rng=self.seed), ""
+                return self._attack_again(oracle), ""
             except UnreluError as error:
                 return None, str(error)
             except Exception as error:  # a defended oracle is hostile: one row fails, not all
@@ -149,9 +193,9 @@ class Simulation:
         """Measure what is known after parts of the attack's queries."""
         found = []
         for i, fraction in enumerate(self.options.fractions):
-            budget = self.total if fraction == 1.0 else round(fraction * self.spent)
+            budget = max(5000, 2 * self.total) if fraction == 1.0 else round(fraction * self.spent)
             result, _ = self.attack(self.served(budget))
-            width = result.width if isinstance(result, TwoLayerResult) else 0
+            width = 0 if result is None else width_of(result)
             queries = self.spent if fraction == 1.0 else budget
             found.append(LeakPoint(queries, width, self.error(result)))
             progress.update("leak", i + 1, len(self.options.fractions))
@@ -177,14 +221,12 @@ class Simulation:
         if self.truth.shape[1] > 1:
             if not self.probabilities:
                 plans.append(("probabilities, not logits", Softmax, None, limit, ""))
-            plans.append(
-                ("top-1 label only", Labels, None, limit, "the span still leaks (unrelu span)")
-            )
+            plans.append(("top-1 label only", Labels, None, limit, ""))
         plans.append(
             ("query budget of half the attack", lambda o: o, None, self.spent // 2,
              "per user; users may join")
         )  # fmt: skip
-        if self.domain == "all":
+        if self.domain == "all" and not isinstance(self.result, ThreeLayerResult):
             plans.append(
                 ("inputs only in -3..3", lambda o: o, (-3.0, 3.0), limit, "inputs out of range "
                  "are refused")
@@ -202,7 +244,9 @@ class Simulation:
     def _try(
         self, name: str, wrap: Callable[[Oracle], Oracle], domain: Any, budget: int, note: str
     ) -> Defence:
-        result, problem = self.attack(wrap(self.served(budget)), domain)
+        result, problem = self.attack(
+            wrap(self.served(budget)), domain, choose=not name.startswith(("none", "query budget"))
+        )
         shown = wrap(self.served())(self.points)
         top = self.truth.argmax(axis=1)
         if shown.shape == self.truth.shape:
@@ -219,6 +263,10 @@ class Simulation:
         queries = 0 if result is None else result.queries.total
         if status == Status.BUDGET_EXHAUSTED.name and not name.startswith("query budget"):
             note = f"cut off by this audit after {queries:,} queries: a patient attacker goes on"
+        if isinstance(result, SpanResult) and result.rank:
+            note = f"the span still leaks: {result.rank} dimensions of it were found"
+        elif isinstance(result, LearnerResult) and result.success:
+            note = "learned, not exact"
         return Defence(
             name,
             status,
@@ -243,7 +291,7 @@ class Simulation:
             answers = np.log(np.clip(answers, 1e-9, 1.0))
         center, spread = answers.mean(axis=0), float(answers.std()) or 1.0
         model = MLPRegressor(
-            hidden_layer_sizes=(2 * self.full_width,),
+            hidden_layer_sizes=(max(4, min(256, 2 * self.full_width)),),
             max_iter=self.options.epochs,
             random_state=self.seed,
         )
@@ -257,6 +305,15 @@ class Simulation:
         shown = np.log(np.clip(self.truth, 1e-9, 1.0)) if self.probabilities else self.truth
         error = float(np.sqrt(np.mean((found - shown) ** 2)) / (shown.std() or 1.0))
         return min(1.0, error)
+
+
+def width_of(result: RecoveryResult) -> int:
+    """Return how many hidden units a result knows."""
+    if isinstance(result, ThreeLayerResult):
+        return result.first_width + result.second_width
+    if isinstance(result, (TwoLayerResult, LearnerResult)):
+        return result.width
+    return 0
 
 
 def _centred(values: FloatArray, common: bool) -> FloatArray:
