@@ -14,6 +14,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from benchmarks.harness import quick_rows
+
 PEERS = "peers"  # a package with a command line of its own
 FOLDER = Path(__file__).parent / ".cache" / "results"
 
@@ -25,7 +27,7 @@ def suites(which: str) -> list[str]:
         if info.name.startswith("_"):
             continue
         rows = getattr(importlib.import_module(f"benchmarks.{info.name}"), "ROWS", ())
-        if any(row.quick or which == "full" for row in rows):
+        if quick_rows(info.name, rows) if which == "quick" else rows:
             names.append(info.name)
     return [*names, PEERS, *([f"{PEERS}.moments"] if which == "full" else [])]
 

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
+QUICK_SECONDS = 15.0  # a row of the quick suite takes no longer, by its published runs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Row:
     seeds: Sequence[int]
     target: Mapping[str, float] = dataclasses.field(default_factory=dict)
     timeout: float = 600.0
-    quick: int = 1  # seeds used by the quick suite; 0 leaves the row to the full one
+    quick: int = 1  # seeds used by the quick suite, if fast; 0 leaves the row to the full one
 
 
 def machine() -> dict[str, Any]:
@@ -166,6 +167,21 @@ def run_suite(
     return data
 
 
+def quick_rows(suite: str, rows: Sequence[Row]) -> list[Row]:
+    """Return the rows of the quick suite, each with its few seeds.
+
+    Left out are rows whose published runs took longer than :data:`QUICK_SECONDS` in the
+    median, and rows that were never measured.
+    """
+    published = load(suite).get("rows", {})
+    chosen = []
+    for row in rows:
+        walls = [run["wall"] for run in published.get(row.name, {}).get("runs", ())]
+        if row.quick and walls and statistics.median(walls) <= QUICK_SECONDS:
+            chosen.append(dataclasses.replace(row, seeds=row.seeds[: row.quick]))
+    return chosen
+
+
 def _numbers(runs: Sequence[Mapping[str, Any]], key: str) -> list[float]:
     return [
         float(run[key])
@@ -226,9 +242,7 @@ def main(suite: str, rows: Sequence[Row]) -> None:
     if not chosen:
         parser.error(f"no row contains {options.rows!r}; rows: {[row.name for row in rows]}")
     if options.quick:
-        chosen = [
-            dataclasses.replace(row, seeds=row.seeds[: row.quick]) for row in chosen if row.quick
-        ]
+        chosen = quick_rows(suite, chosen)
     if options.show:
         data = load(suite, options.results)
     else:

@@ -10,9 +10,9 @@ import pytest
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from benchmarks import report, report_papers, report_peers, report_scaling  # noqa: E402
+from benchmarks import harness, report, report_papers, report_peers, report_scaling  # noqa: E402
 from benchmarks.__main__ import suites  # noqa: E402
-from benchmarks.harness import Row, load, run_one, run_suite, summary  # noqa: E402
+from benchmarks.harness import Row, load, quick_rows, run_one, run_suite, summary  # noqa: E402
 from benchmarks.report_common import count, figure, markdown, median, short  # noqa: E402
 
 
@@ -130,6 +130,16 @@ def test_a_suite_resumes_and_keeps_failures(tmp_path):
     assert (facts["successes"], facts["runs"], facts["error"]["max"]) == (2, 4, 3.0)
 
 
-def test_the_quick_suite_leaves_out_what_is_slow():
+def test_the_quick_suite_leaves_out_what_is_slow_or_unmeasured(tmp_path, monkeypatch):
+    runs = {"fast": 1.0, "slow": 99.0}
+    published = {"rows": {name: {"runs": [{"wall": wall}]} for name, wall in runs.items()}}
+    monkeypatch.setattr(harness, "load", lambda suite: published)
+    rows = [Row(name, _even, range(9), quick=2) for name in ("fast", "slow", "never measured")]
+    chosen = quick_rows("any", rows)
+    assert [(row.name, list(row.seeds)) for row in chosen] == [("fast", [0, 1])]
+    assert quick_rows("any", [Row("fast", _even, range(9), quick=0)]) == []
+
+
+def test_suites_of_the_two_sizes():
     assert "scaling" not in suites("quick")
     assert {"scaling", "peers", "peers.moments"} <= set(suites("full"))
