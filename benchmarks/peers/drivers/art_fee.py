@@ -4,7 +4,7 @@ Its classifiers have at least two outputs: a scalar target y is shown to it as (
 one query all the same. ``default``: every argument of ``extract`` as it comes, 2,000
 Gaussian inputs for the last layer. ``tuned``: steps of 1e-3 instead of 0.1 at the critical
 points, so that they cross no other hyperplane, and small weights accepted as they are
-(best of eight settings on six networks 20-10-1 with other seeds).
+(best of eight settings, tried on four to six networks 20-10-1 with other seeds).
 """
 
 import art.config
