@@ -9,7 +9,7 @@ from unrelu.algorithms.three_layer import ThreeLayerConfig, extract_three_layer
 from unrelu.errors import InvalidAnswer, InvalidInput
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles import connect
-from unrelu.oracles.wrappers import LogOdds, Softmax
+from unrelu.oracles.wrappers import Cast, LogOdds, Rounded, Softmax
 from unrelu.planted import digits_classifier, random_network
 from unrelu.result import RecoveryResult, Status
 from unrelu.steps.survey import SurveyConfig
@@ -116,6 +116,113 @@ def test_permutation_and_scale_of_hidden_units_do_not_matter():
     assert result.success
     assert result.first_width == 5
     assert function_error(result.network, same) < 1e-9
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [(2, 2, 6, 1), (3, 2, 40, 1), (6, 1, 5, 1), (1, 1, 4, 1), (12, 6, 8, 20), (10, 8, 3, 1)],
+)
+def test_small_and_lopsided_shapes(shape):
+    truth = random_network(*shape, rng=3)
+    result = extract_three_layer(truth, rng=3)
+    assert result.status is Status.RECOVERED, result.message
+    assert result.first_width == shape[1]
+    assert result.second_width <= shape[2]
+    assert function_error(result.network, truth) < 1e-9
+
+
+def edited(seed, edit):
+    base = random_network(10, 6, 12, 1, rng=seed)
+    weights = [w.copy() for w in base.weights]
+    biases = [b.copy() for b in base.biases]
+    edit(weights, biases)
+    return ReLUNetwork(weights, biases)
+
+
+def dead_first(w, b):
+    b[0][0] = -50.0
+
+
+def always_on(w, b):
+    b[0][0] = 50.0
+
+
+def dead_second(w, b):
+    b[1][:2] = -200.0
+
+
+def equal_rows(w, b):
+    w[0][1], b[0][1] = w[0][0], b[0][0]
+
+
+def equal_units(w, b):
+    w[1][1], b[1][1] = w[1][0], b[1][0]
+
+
+def one_input(w, b):
+    w[1][0] = 0.0
+    w[1][0, 2], b[1][0] = 1.0, -0.4  # its hyperplane is parallel to row 2, and never ends
+
+
+def tiny(w, b):
+    w[2] *= 1e-6
+
+
+def lifted(w, b):
+    b[2][:] = 1e3
+
+
+@pytest.mark.parametrize(
+    ("edit", "first"),
+    [
+        (dead_first, 6),
+        (always_on, 6),
+        (dead_second, 6),
+        (equal_rows, 5),
+        (equal_units, 6),
+        (one_input, 6),
+        (tiny, 6),
+        (lifted, 6),
+    ],
+)
+def test_degenerate_networks(edit, first):
+    truth = edited(0, edit)
+    result = extract_three_layer(truth, rng=0)
+    assert result.status is Status.RECOVERED, result.message
+    assert result.first_width == first
+    # An offset of 1e3 takes three digits of the answers.
+    assert function_error(result.network, truth) < 1e-9
+
+
+def opposite_rows(w, b):
+    w[0][1], b[0][1] = -w[0][0], -b[0][0]
+
+
+def parallel_rows(w, b):
+    w[0][1], b[0][1] = w[0][0], b[0][0] + 0.3
+
+
+@pytest.mark.parametrize("edit", [opposite_rows, parallel_rows])
+def test_rows_without_a_right_inverse_are_no_success(edit):
+    result = extract_three_layer(edited(1, edit), rng=1)
+    assert result.status in {Status.PARTIAL, Status.ILL_CONDITIONED}
+    assert result.message
+
+
+@pytest.mark.parametrize("coarse", [lambda o: Cast(o, "float32"), lambda o: Rounded(o, 6)])
+def test_coarse_answers_are_no_success(coarse):
+    truth = random_network(10, 5, 12, 1, rng=2)
+    result = extract_three_layer(coarse(connect(truth)), rng=2)
+    assert not result.success
+    assert result.message
+
+
+def test_the_most_rows_of_any_start_are_kept():
+    truth = random_network(8, 5, 1, 1, rng=77_000)  # flat but for a third of the inputs
+    result = extract_three_layer(truth, rng=77_000)
+    assert result.status is Status.PARTIAL
+    assert result.first_width > 0
+    assert same_first_layer(result, truth, 1e-6, signed=False)
 
 
 def test_more_first_layer_units_than_inputs():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from unrelu.errors import BudgetExhausted
+from unrelu.networks import ReLUNetwork
 from unrelu.oracles import connect
 from unrelu.planted import random_network
 from unrelu.steps.deep_answers import Recorder
@@ -18,7 +19,7 @@ from unrelu.steps.deep_rows import (
     missing_rank,
     random_basis,
 )
-from unrelu.steps.deep_signs import orient_rows
+from unrelu.steps.deep_signs import confirm_rows, drop_parallel, orient_rows
 from unrelu.steps.deep_top import TopConfig, TopOracle
 from unrelu.steps.domains import as_domain
 from unrelu.steps.noise import NoiseModel
@@ -102,6 +103,51 @@ def test_signs_and_what_is_no_row():
     assert (sign[~broken & ~flat] == 1.0).all()
 
 
+def test_hyperplanes_that_end_are_no_rows():
+    network = random_network(6, 3, 12, 1, rng=7)
+    w, b = unit_rows(network)
+    # The hyperplane of a second-layer unit where all of the first layer is on, and a point
+    # of it there.
+    inverse = np.linalg.pinv(network.weights[0])
+    j = int(np.argmax(network.weights[1].max(axis=1) * (network.biases[1] < 0)))
+    i = int(np.argmax(network.weights[1][j]))
+    height = np.full(3, 1e-3)
+    height[i] -= (network.weights[1][j] @ height + network.biases[1][j]) / network.weights[1][j, i]
+    assert (height > 0).all()
+    point = inverse @ (height - network.biases[0])
+    normal = network.weights[1][j] @ network.weights[0]
+    normal /= np.linalg.norm(normal)
+    rows = Rows(
+        np.eye(6),
+        np.concatenate([w, normal[None, :]]),
+        np.full(4, 1e-14),
+        np.concatenate([-b[:, None] * w, point[None, :]]),
+    )
+    kept = confirm_rows(
+        connect(network), rows, NOISE, scale=np.sqrt(6.0), rng=np.random.default_rng(0)
+    )
+    np.testing.assert_array_equal(kept.weights, w)
+
+
+def test_of_parallel_rows_the_outermost_stays():
+    w = np.array([[0.6, 0.8, 0.0], [0.0, 0.6, -0.8]])
+    network = ReLUNetwork(
+        [w, [[1.0, 0.0], [1.0, 0.0], [0.3, 1.0]], [[1.0, -2.0, 0.7]]],
+        [[0.5, 0.1], [-1.0, -2.0, -0.5], [0.0]],
+    )
+    # The first two second-layer units depend on row 0 alone, at heights 1 and 2 of it.
+    offsets = np.array([-1.5, 0.5, -0.5])
+    rows = Rows(
+        np.eye(3),
+        np.concatenate([-w[:1], w[:1], w[:1], w[1:]]),
+        np.full(4, 1e-14),
+        np.concatenate([-offsets[:, None] * w[0], [-0.1 * w[1]]]),
+    )
+    kept = drop_parallel(connect(network), rows, NOISE)
+    np.testing.assert_array_equal(kept.weights, w)
+    np.testing.assert_allclose(kept.biases, [0.5, 0.1])
+
+
 def test_the_top_is_the_top():
     network = random_network(9, 5, 7, 2, rng=4)
     recorder = Recorder(connect(network))
@@ -114,6 +160,8 @@ def test_the_top_is_the_top():
     np.testing.assert_allclose(top(s), expected, atol=1e-12)
     x, answers = recorder.stored()
     np.testing.assert_array_equal(network(x), answers)
+    # Back from inputs to the cone: the margin is subtracted, the tilt undone.
+    np.testing.assert_allclose(top.cone(x), s, atol=1e-12)
     assert TopConfig().margin > 0
     with pytest.raises(BudgetExhausted):
         top(np.ones((31, 5)))
