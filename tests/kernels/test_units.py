@@ -60,10 +60,34 @@ def test_merging_units_of_one_hyperplane(points):
     units = Units(w, anchors, units.outputs, units.linear, units.base, units.value, units.axes)
     groups = parallel_groups(units, np.full(4, 1e-9))
     assert [sorted(g) for g in groups] == [[0, 2]]
-    merged = merge_units(units, groups[0])
+    merged, change = merge_units(units, groups[0])
     np.testing.assert_allclose(merged(points), units(points), atol=1e-12)
+    before = np.concatenate([units.linear, units.weights])
+    after = np.concatenate([merged.linear, merged.weights])
+    np.testing.assert_allclose((change @ before)[[0, 1]], after[[0, 1]], atol=1e-12)
+    head = int(np.argmax(np.abs(merged.outputs[:, [0, 2]]).max(axis=0))) * 2
+    np.testing.assert_allclose((change @ before)[2 + head], after[2 + head], atol=1e-12)
     size = np.abs(merged.outputs).max(axis=0)
     assert np.count_nonzero(size) == 3
+
+
+def test_errors_that_cancel_between_members_are_gone_after_merging(points):
+    # One unit as a half and a half, each tilted the other way: the sum knows its direction.
+    units = random_units(3, 4, 1, 6)
+    w, anchors, outputs = units.weights.copy(), units.anchors.copy(), units.outputs.copy()
+    tilt = 1e-4 * np.random.default_rng(7).standard_normal(4)
+    tilt -= tilt @ w[0] / (w[0] @ w[0]) * w[0]
+    right = w[0].copy()
+    w[0], w[2], anchors[2] = right + tilt, right - tilt, anchors[0]
+    outputs[:, 2] = outputs[:, 0]
+    units = Units(w, anchors, outputs, units.linear, units.base, units.value, units.axes)
+    merged, change = merge_units(units, [0, 2])
+    head = int(np.argmax(np.abs(merged.outputs[0, [0, 2]]))) * 2
+    np.testing.assert_allclose(merged.weights[head], right, atol=1e-12)
+    covariance = np.zeros((4, 4))
+    covariance[np.ix_([1, 3], [1, 3])] = [[1.0, -1.0], [-1.0, 1.0]]
+    spread = change @ covariance @ change.T
+    assert abs(spread[1 + head, 1 + head]) < 1e-12
 
 
 def test_hyperplanes_farther_apart_than_the_tolerance_stay():

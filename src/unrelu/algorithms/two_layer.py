@@ -130,6 +130,8 @@ class TwoLayerConfig:
     useful: float = 1e-3
     """Error over std(f), predicted or met by the certificate, above which the result is
     called ill conditioned."""
+    useful_exact: float = 1e-6
+    """The same for what the certificate met, where answers are exact to rounding."""
     precision: float = 5e-12
     """Root mean square error over std(f) below which nothing is refined."""
     coarse: float = 1e-10
@@ -147,6 +149,13 @@ class TwoLayerConfig:
     """Root mean square error, in deviations of an answer, at which this ends."""
     values_per_unit: float = 3.0
     """Values at typical inputs that settle the biases in the end, where that costs little."""
+    worst: float = 5e-10
+    worst_excess: float = 10.0
+    """Predicted error at any input, over std(f) and (where typical inputs see all units) over
+    the root mean square error, above which more is measured there ..."""
+    worst_draws: int = 2000
+    worst_passes: int = 4
+    """... judged at so many inputs, in up to so many passes."""
     same: float = 6.0
     """Units whose hyperplanes agree within this many deviations are one."""
     noise_unit: float = 3.0
@@ -154,11 +163,13 @@ class TwoLayerConfig:
     least_points: int = 3
     effort: float = 0.058
     effort_thin: float = 0.9
+    effort_wide: float = 0.025
     effort_bounded: float = 1.0
     """Refinement spends up to ``effort + effort_thin d^-0.65`` queries per parameter (and
     measures three points, if that is less): a thin network has few parameters for the same
-    number of kinks, and its share of line search and checks is larger anyway. In a bounded
-    domain, where units were found on short lines, up to ``effort_bounded``."""
+    number of kinks, and its share of line search and checks is larger anyway. Where units
+    outnumber inputs there is less room between them: ``effort_wide log10(k / d)`` more. In a
+    bounded domain, where units were found on short lines, up to ``effort_bounded``."""
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -280,8 +291,8 @@ class _Extraction:
             typical = self.draw(self.config.looks)
             if self.oracle.output_dim == 1 and self.domain.kind != "box":
                 # Far out in both directions: a unit that is off in one is on in the other.
-                typical[1] *= 1e3
-                typical[2:] = -typical[1] if self.domain.kind == "all" else 1e3 * typical[2:]
+                typical[1] *= 1e6
+                typical[2:] = -typical[1] if self.domain.kind == "all" else 1e6 * typical[2:]
             seen = self.oracle(typical)
         inside = bool(((seen >= 0) & (seen <= 1)).all())
         if self.oracle.output_dim > 1:
@@ -550,6 +561,8 @@ class _Extraction:
 
     def refine(self) -> None:
         """Sharpen the units where the predicted error is above the goal."""
+        if not self.coarse:
+            self.tidy()
         assert self.units is not None
         assert self.noise is not None
         config = self.config
@@ -559,6 +572,7 @@ class _Extraction:
             passes = config.lifted_passes if self.lifted else config.coarse_passes
         else:
             effort = config.effort + config.effort_thin * d**-0.65
+            effort += config.effort_wide * max(0.0, math.log10(max(1, k) / d))
             if self.domain.bounds is not None:
                 effort = config.effort_bounded
             limit, passes = max(config.least_points, int(effort * k)), 1
@@ -589,6 +603,7 @@ class _Extraction:
                 self.units, self.covariance = refiner.units, refiner.covariance
                 if done + 1 >= passes and not self.ill_conditioned():
                     break
+            self.sharpen_worst(refiner, limit, goal)
             values = config.values_per_unit * (k + 1)
             bounded = self.domain.bounds is not None
             if self.coarse or bounded or values <= 0.25 * config.effort * k * d:
@@ -597,23 +612,40 @@ class _Extraction:
         self.units, self.covariance = refiner.units, refiner.covariance
         self.tidy()
 
+    def sharpen_worst(self, refiner: Refiner, limit: int, goal: float) -> None:
+        """Measure more where a few inputs see a unit that is still poorly known."""
+        config = self.config
+        for _ in range(0 if self.coarse else config.worst_passes):
+            points = self.domain.draw_wide(config.worst_draws, self.rng)
+            error = self.errors(points)
+            usual = config.worst_excess * float(np.sqrt(np.mean(error**2)))
+            if self.domain.bounds is not None:
+                usual = 0.0
+            if error.max() <= max(config.worst * self.spread, usual):
+                return
+            worst = points[np.argsort(error)[-refiner.config.tests // 8 :]]
+            if not refiner.measure(limit, goal, worst):
+                return
+            self.units, self.covariance = refiner.units, refiner.covariance
+
     def tidy(self) -> None:
         """Join units that share a hyperplane, and drop those that are nothing but noise."""
         assert self.units is not None
         root = math.sqrt(self.domain.dimension)
         std = root * self.deviations()
         self.keep(np.linalg.norm(self.units.weights, axis=1) > self.config.noise_unit * std)
-        units, std = self.units, root * self.deviations()
-        norms = np.linalg.norm(units.weights, axis=1)
+        std = root * self.deviations()
+        norms = np.linalg.norm(self.units.weights, axis=1)
         angle = np.minimum(self.config.same * std / norms + 1e-12, 0.1)
-        for group in parallel_groups(units, angle):
+        for group in parallel_groups(self.units, angle):
             # On one line exact answers tell kinks apart; two lines may meet one unit twice.
-            lines = units.axes[group] @ units.axes[group[0]]
-            if self.coarse or np.abs(lines).min() < 1.0 - 1e-9:
-                units = merge_units(units, group)
-        self.units = units
-        size = np.linalg.norm(units.outputs, axis=0) * norms
-        self.keep(size > self.config.noise_unit * std)
+            axes = self.units.axes[group]
+            if self.coarse or np.abs(axes @ axes[0]).min() < 1.0 - 1e-9:
+                self.units, change = merge_units(self.units, group)
+                self.covariance = change @ self.covariance @ change.T
+        size = np.linalg.norm(self.units.outputs, axis=0)
+        size *= np.linalg.norm(self.units.weights, axis=1)
+        self.keep(size > self.config.noise_unit * root * self.deviations())
 
     def deviations(self) -> FloatArray:
         """Return the standard deviation of an entry of each unit's weights, ``(k,)``."""
@@ -756,7 +788,8 @@ def _conclude(run: _Extraction, passed: bool) -> tuple[Status, str, Certificate 
         )
     if verdict:
         return Status.ASSUMPTION_VIOLATED, verdict, certificate
-    if certificate.max_deviation > run.config.useful * run.spread > 0:
+    useful = run.config.useful if run.coarse else run.config.useful_exact
+    if certificate.max_deviation > useful * run.spread > 0:
         return (
             Status.ILL_CONDITIONED,
             "every held-out point agrees within its predicted error, but that error is large: "

@@ -173,22 +173,40 @@ def parallel_groups(units: Units, tolerance: FloatArray) -> list[list[int]]:
     return groups
 
 
-def merge_units(units: Units, group: list[int]) -> Units:
+def merge_units(units: Units, group: list[int]) -> tuple[Units, FloatArray]:
     """Replace units that share a hyperplane by one, in the place of the loudest.
 
     The other members keep their places with zero output, for the caller to drop.
+
+    Returns
+    -------
+    units, transform
+        The transform maps ``(A, w_1, ..., w_k)`` before to after,
+        ``(m + k, m + k)``: errors of the members that cancel are gone after it.
     """
+    m, k = units.outputs.shape
     norms = np.linalg.norm(units.weights[group], axis=1)
     loud = np.linalg.norm(units.outputs[:, group], axis=0) * norms
     head = group[int(np.argmax(loud))]
-    turn = np.zeros(units.count, dtype=bool)
+    turn = np.zeros(k, dtype=bool)
     turn[group] = units.weights[group] @ units.weights[head] < 0
+    transform = np.eye(m + k)
+    transform[:m, m + np.flatnonzero(turn)] = units.outputs[:, turn]
+    transform[m + np.flatnonzero(turn), m + np.flatnonzero(turn)] = -1.0
     units = units.turned(turn)
-    outputs = units.outputs.copy()
-    total = outputs[:, group] @ norms
+    outputs, weights = units.outputs.copy(), units.weights.copy()
+    total = outputs[:, group] @ norms / norms[group.index(head)]
+    square = float(total @ total)
+    if square > 0:  # u relu(w x) of the head is the sum of all members', as u w is
+        share = total @ outputs[:, group] / square
+        weights[head] = share @ weights[group]
+        mix = np.eye(m + k)
+        mix[m + head] = 0.0
+        mix[m + head, m + np.array(group)] = share
+        transform = mix @ transform
     outputs[:, group] = 0.0
-    outputs[:, head] = total / norms[group.index(head)]
-    return dataclasses.replace(units, outputs=outputs)
+    outputs[:, head] = total
+    return dataclasses.replace(units, outputs=outputs, weights=weights), transform
 
 
 def resolve_signs(units: Units, std: float) -> BoolArray | None:

@@ -143,6 +143,8 @@ class _Measurement:
         """Return weights of a chunk's steps, and the point that their combination reaches."""
         weights = self.rng.standard_normal(len(chunk.index))
         weights /= np.linalg.norm(weights)
+        if len(weights) == 1:  # the step itself proves nothing, what lies opposite does
+            weights[:] = -self.rng.uniform(0.5, 1.0)
         room = self._room(chunk, weights)
         if room < 0.5:
             # On a face of the box most combinations lead out. Steps stay inside, and so

@@ -87,8 +87,7 @@ def _pool(
     groups: int,
     rng: np.random.Generator,
     config: RefineConfig,
-    *,
-    bounded: bool,
+    bounds: tuple[FloatArray, FloatArray] | None,
 ) -> FloatArray:
     """Draw groups of points of which the roomiest of each group is a candidate.
 
@@ -98,10 +97,8 @@ def _pool(
     """
     pool = draw(groups * config.draws)
     half = groups // 2 * config.draws
-    if bounded:  # between anchors and typical inputs: inside, as the domain is convex
-        anchors = units.anchors[rng.integers(units.count, size=half)]
-        part = np.exp(rng.uniform(np.log(config.closest), 0.0, size=(half, 1)))
-        pool[:half] = anchors + part * (pool[:half] - anchors)
+    if bounds is not None:
+        pool[:half] = _beside_anchors(units, pool[:half], bounds, rng, config)
         return pool
     factor = np.exp(rng.uniform(np.log(config.inward), np.log(config.outward), size=len(pool)))
     factor[:half] = np.exp(rng.uniform(np.log(config.closest), 0.0, size=half))
@@ -114,6 +111,25 @@ def _pool(
     return pool
 
 
+def _beside_anchors(
+    units: Units,
+    typical: FloatArray,
+    bounds: tuple[FloatArray, FloatArray],
+    rng: np.random.Generator,
+    config: RefineConfig,
+) -> FloatArray:
+    """Return points from anchors towards typical inputs, or away from them, in a box.
+
+    A unit that is on (or off) at nearly all typical inputs shows its other side
+    only beyond its anchor.
+    """
+    n = len(typical)
+    anchors = units.anchors[rng.integers(units.count, size=n)]
+    part = np.exp(rng.uniform(np.log(config.closest), 0.0, size=(n, 1)))
+    part *= rng.choice([-1.0, 1.0], size=(n, 1))
+    return np.clip(anchors + part * (typical - anchors), *bounds)
+
+
 def candidate_points(
     units: Units,
     covariance: FloatArray,
@@ -123,10 +139,10 @@ def candidate_points(
     *,
     rng: np.random.Generator,
     config: RefineConfig,
-    bounded: bool = False,
+    bounds: tuple[FloatArray, FloatArray] | None = None,
 ) -> tuple[FloatArray, FloatArray]:
     """Return roomy points, the best of each group, and their clearances ``(n, k)``."""
-    pool = _pool(units, draw, groups, rng, config, bounded=bounded)
+    pool = _pool(units, draw, groups, rng, config, bounds)
     clearance = _clearance(units, covariance, pool)
     room = _rooms(units, clearance)
     quality = (room / noise.at(pool).max(axis=1)).reshape(groups, config.draws)
@@ -173,16 +189,18 @@ class Refiner:
         """Number of gradients measured."""
         return len(self._points)
 
-    def measure(self, limit: int, goal: float) -> int:
+    def measure(self, limit: int, goal: float, tests: FloatArray | None = None) -> int:
         """Measure up to ``limit`` gradients where they help most, and solve again.
 
         ``goal`` is the root mean square error of the values over typical
-        inputs, in answer units, at which no more is measured. Returns how many
-        gradients were measured.
+        inputs (or over ``tests``), in answer units, at which no more is
+        measured. Returns how many gradients were measured.
         """
         if self.units.count == 0 or limit < 1:
             return 0
-        points = self._choose(limit, goal)
+        if tests is None:
+            tests = self._draw_fairly(self.config.tests)
+        points = self._choose(limit, goal, tests)
         if len(points) == 0:
             return 0
         reach = np.maximum(_clearance(self.units, self.covariance, points), 0.0)
@@ -212,15 +230,24 @@ class Refiner:
         self._solve()
         return len(points)
 
-    def _choose(self, limit: int, goal: float) -> FloatArray:
-        """Return the points whose gradients lower the predicted error most."""
+    def _draw_fairly(self, count: int) -> FloatArray:
+        """Draw typical inputs; in a box, half of them beside the anchors.
+
+        Units that typical inputs hardly see count as well.
+        """
+        points = self.draw(count)
+        if self.bounds is not None:
+            half = count // 2
+            points[:half] = _beside_anchors(
+                self.units, points[:half], self.bounds, self.rng, self.config
+            )
+        return points
+
+    def _choose(self, limit: int, goal: float, tests: FloatArray) -> FloatArray:
+        """Return the points whose gradients lower the predicted error at ``tests`` most."""
         units, config = self.units, self.config
         m = len(units.outputs)
-        tests = self.draw(config.tests)
-        if self.bounds is not None:  # units that typical inputs hardly see count as well
-            anchors = units.anchors[self.rng.integers(units.count, size=config.tests // 2)]
-            tests[: config.tests // 2] = 0.5 * (anchors + tests[: config.tests // 2])
-        groups = max(config.candidates // m, min(config.candidates, 4 * limit))
+        groups = max(config.candidates // m, min(2 * config.candidates, 4 * limit))
         pool, clearance = candidate_points(
             units,
             self.covariance,
@@ -229,7 +256,7 @@ class Refiner:
             self.noise,
             rng=self.rng,
             config=config,
-            bounded=self.bounds is not None,
+            bounds=self.bounds,
         )
         if len(pool) == 0:
             return pool
@@ -278,7 +305,7 @@ class Refiner:
             doubt = np.maximum(1.0, (rms / self.config.outlier) ** 2)
 
     def settle(self, count: int) -> None:
-        """Correct the biases by values at ``count`` typical inputs.
+        """Correct the biases by values at ``count`` inputs.
 
         The rows that map weights to gradients map biases to values. A kink is
         found on its line up to some deviations of an answer; where its anchor
@@ -288,7 +315,7 @@ class Refiner:
         if units.count == 0 or count < 1:
             return
         m = len(units.outputs)
-        points = self.draw(count)
+        points = self._draw_fairly(count)
         values = self.ask(points)
         sure = _rooms(units, _clearance(units, self.covariance, points)) > 0
         points, values = points[sure], values[sure]
