@@ -42,6 +42,8 @@ class RefineConfig:
     for less."""
     offset_doubt: float = 5.0
     """Deviations of an answer by which a bias may be off."""
+    most: int = 1200
+    """Inputs from which those are chosen that settle the biases."""
     solves: int = 4
     """Times the least squares is solved with the gates and weights of the last."""
     inward: float = 1.0
@@ -198,9 +200,12 @@ class Refiner:
         """
         if self.units.count == 0 or limit < 1:
             return 0
+        draw = self.draw
         if tests is None:
             tests = self._draw_fairly(self.config.tests)
-        points = self._choose(limit, goal, tests)
+        else:
+            draw = self._near(tests)
+        points = self._choose(limit, goal, tests, draw)
         if len(points) == 0:
             return 0
         reach = np.maximum(_clearance(self.units, self.covariance, points), 0.0)
@@ -243,7 +248,20 @@ class Refiner:
             )
         return points
 
-    def _choose(self, limit: int, goal: float, tests: FloatArray) -> FloatArray:
+    def _near(self, tests: FloatArray) -> Callable[[int], FloatArray]:
+        """Return what draws points between given ones and typical inputs."""
+
+        def draw(count: int) -> FloatArray:
+            typical = self.draw(count)
+            part = np.exp(self.rng.uniform(np.log(self.config.closest), 0.0, size=(count, 1)))
+            start = tests[self.rng.integers(len(tests), size=count)]
+            return np.asarray(start + part * (typical - start))
+
+        return draw
+
+    def _choose(
+        self, limit: int, goal: float, tests: FloatArray, draw: Callable[[int], FloatArray]
+    ) -> FloatArray:
         """Return the points whose gradients lower the predicted error at ``tests`` most."""
         units, config = self.units, self.config
         m = len(units.outputs)
@@ -251,7 +269,7 @@ class Refiner:
         pool, clearance = candidate_points(
             units,
             self.covariance,
-            self.draw,
+            draw,
             groups,
             self.noise,
             rng=self.rng,
@@ -315,25 +333,34 @@ class Refiner:
         if units.count == 0 or count < 1:
             return
         m = len(units.outputs)
-        points = self._draw_fairly(count)
-        values = self.ask(points)
-        sure = _rooms(units, _clearance(units, self.covariance, points)) > 0
-        points, values = points[sure], values[sure]
+        many = count if self.bounds is None else max(count, min(4 * count, self.config.most))
+        points = self._draw_fairly(many)
+        points = points[_rooms(units, _clearance(units, self.covariance, points)) > 0]
         if len(points) == 0:
             return
-        rows = design_rows(units.gates(points), units.outputs)
         std = np.sqrt(np.maximum(np.diagonal(self.covariance), 0.0))
         far = np.linalg.norm(units.anchors - points.mean(axis=0), axis=1)
         loose = self.config.offset_doubt * self.noise.at(units.anchors).max(axis=1)
         level = float(self.noise.at(units.base[None, :]).max())
         base = np.hypot(level, std[:m] * float(np.linalg.norm(units.base)))
         prior = np.diag(np.concatenate([base**2, loose**2 + (std[m:] * far) ** 2]))
+        rows = design_rows(units.gates(points), units.outputs)
         nearby = std.max() * np.linalg.norm(points - points.mean(axis=0), axis=1)
         variances = self.noise.at(points) ** 2 + nearby[:, None] ** 2
+        if len(points) > count:  # both sides of every unit, also of those hardly seen
+            index = np.arange(len(points))
+            tests = rows[index, index % m]
+            flat = np.full_like(variances, float(np.median(variances)))
+            chosen, _ = choose_points(rows, flat, tests, np.eye(len(prior)), count, 0.0)
+            chosen = np.unique(chosen)
+            points, rows, variances = points[chosen], rows[chosen], variances[chosen]
+        deviations = self.ask(points) - units(points)
+        # Where values are farther off than predicted, the biases are to blame.
+        prior[np.diag_indices(len(prior))] += float(np.mean(deviations**2))
         change, _ = update(
             prior,
             rows.reshape(-1, rows.shape[2]),
-            (values - units(points)).reshape(-1, 1),
+            deviations.reshape(-1, 1),
             variances.reshape(-1),
         )
         shift = change[m:, 0]
