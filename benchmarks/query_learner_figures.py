@@ -7,7 +7,10 @@ Writes ``docs/figures/query_learner.svg`` and the numbers behind it,
   are noisy, and what float64 rounding gives away;
 - queries against 1/epsilon, k and d;
 - error at equal queries beside trained networks: scikit-learn's MLPRegressor,
-  and a torch MLP where torch is installed, each tuned on a fifth of the queries.
+  and a torch MLP where torch is installed, each tuned on a fifth of the queries
+  (:mod:`benchmarks.query_learner_baselines`).
+
+The tables of ``docs/query_learner.md`` are written from the same numbers.
 """
 
 from __future__ import annotations
@@ -15,9 +18,9 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import statistics
 import time
-import warnings
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -26,7 +29,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import RESULTS, machine
-from benchmarks.query_learner import _bump, _cancelling, _clusters, _diabetes, _random, judge
+from benchmarks.query_learner import _bump, _random
+from benchmarks.query_learner_baselines import compare, summary
 from unrelu.algorithms.query_learner import learn_from_queries
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles import as_oracle
@@ -35,12 +39,8 @@ from unrelu.oracles.wrappers import Noisy
 
 FIGURE = Path(__file__).parent.parent / "docs" / "figures" / "query_learner.svg"
 NUMBERS = RESULTS / "query_learner_figures.json"
-SAMPLES = 100_000
-
-
-def spread(truth: ReLUNetwork) -> float:
-    x = np.random.default_rng(7).standard_normal((SAMPLES, truth.input_dim))
-    return float(truth(x).std())
+PAGE = Path(__file__).parent.parent / "docs" / "query_learner.md"
+BEGIN, END = "<!-- tables: begin (generated) -->", "<!-- tables: end -->"
 
 
 def learn(oracle: Any, epsilon: float, seed: int, **options: Any) -> Any:
@@ -71,127 +71,6 @@ def learner_queries(make: Callable[[int], ReLUNetwork], epsilon: float, seeds: i
     )
 
 
-def scikit_error(
-    x: np.ndarray, y: np.ndarray, truth: ReLUNetwork, seed: int, widths: list[int]
-) -> float:
-    """Best of several MLPRegressors by a held-out fifth; root mean square error."""
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.neural_network import MLPRegressor
-
-    mean, scale = y.mean(), max(y.std(), 1e-300)
-    cut = len(x) * 4 // 5
-    best: tuple[float, Any] = (math.inf, None)
-    for width in widths:
-        effort = int(min(1500, max(200, 4e8 / (len(x) * width))))
-        for solver, alpha in (("lbfgs", 1e-6), ("lbfgs", 1e-3), ("adam", 1e-6)):
-            model = MLPRegressor(
-                hidden_layer_sizes=(width,), solver=solver, alpha=alpha, random_state=seed,
-                max_iter=effort if solver == "lbfgs" else 300, tol=1e-9, learning_rate_init=3e-3,
-            )  # fmt: skip
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)
-                model.fit(x[:cut], (y[:cut] - mean) / scale)
-            error = float(np.mean((model.predict(x[cut:]) - (y[cut:] - mean) / scale) ** 2))
-            if error < best[0]:
-                best = (error, model)
-
-    def predict(points: np.ndarray) -> np.ndarray:
-        return np.asarray(best[1].predict(points) * scale + mean)[:, None]
-
-    return judge(predict, truth, seed, SAMPLES)[0]
-
-
-def torch_error(
-    x: np.ndarray, y: np.ndarray, truth: ReLUNetwork, seed: int, widths: list[int]
-) -> float | None:
-    """Best of several torch MLPs by a held-out fifth; None where torch is not installed."""
-    try:
-        import torch
-    except ImportError:
-        return None
-    torch.manual_seed(seed)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    mean, scale = y.mean(), max(y.std(), 1e-300)
-    cut = len(x) * 4 // 5
-    data = torch.tensor(x, dtype=torch.float32, device=device)
-    goal = torch.tensor((y - mean) / scale, dtype=torch.float32, device=device)[:, None]
-    best: tuple[float, Any] = (math.inf, None)
-    for width in widths:
-        for rate in (1e-2, 3e-3):
-            model = torch.nn.Sequential(
-                torch.nn.Linear(x.shape[1], width), torch.nn.ReLU(), torch.nn.Linear(width, 1)
-            ).to(device)
-            steps = 4000
-            optimizer = torch.optim.Adam(model.parameters(), lr=rate)
-            schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
-            for _ in range(steps):
-                rows = torch.randint(cut, (min(cut, 512),), device=device)
-                loss = torch.mean((model(data[rows]) - goal[rows]) ** 2)
-                optimizer.zero_grad()
-                loss.backward()
-                optimizer.step()
-                schedule.step()
-            with torch.no_grad():
-                error = float(torch.mean((model(data[cut:]) - goal[cut:]) ** 2))
-            if error < best[0]:
-                best = (error, model)
-
-    def predict(points: np.ndarray) -> np.ndarray:
-        with torch.no_grad():
-            out = best[1](torch.tensor(points, dtype=torch.float32, device=device))
-        return np.asarray(out.cpu().numpy() * scale + mean, dtype=np.float64)
-
-    return judge(predict, truth, seed, SAMPLES)[0]
-
-
-BASELINES: list[tuple[str, Callable[[int], ReLUNetwork], float, bool]] = [
-    ("random k=10", partial(_random, d=20, k=10), 1e-4, False),
-    ("random k=50", partial(_random, d=20, k=50), 1e-4, False),
-    ("random k=200", partial(_random, d=20, k=200), 1e-4, False),
-    ("5 clusters, angle 1e-6", partial(_clusters, angle=1e-6), 1e-4, False),
-    ("5 clusters, angle 1e-2", partial(_clusters, angle=1e-2), 1e-3, False),
-    ("cancelling", _cancelling, 1e-4, False),
-    ("bump of width 0.1", partial(_bump, width=0.1), 1e-2, False),
-    ("bump of width 0.01", partial(_bump, width=0.01), 1e-2, False),
-    ("diabetes", _diabetes, 1e-4, False),
-    ("random k=50, noise 1e-3", partial(_random, d=20, k=50), 1e-2, True),
-    ("bump of width 0.1, noise 1e-3", partial(_bump, width=0.1), 1e-2, True),
-]
-
-
-def compare(
-    name: str,
-    make: Callable[[int], ReLUNetwork],
-    epsilon: float,
-    noisy: bool,
-    *,
-    seed: int,
-    scikit: bool = True,
-) -> dict[str, Any]:
-    """Learner and baselines at equal queries; errors over std(F)."""
-    truth = make(seed)
-    scale = spread(truth)
-    oracle: Oracle = as_oracle(truth)
-    sigma = 1e-3 * scale if noisy else 0.0
-    result = learn(Noisy(oracle, sigma, seed=seed) if noisy else oracle, epsilon, seed)
-    queries = result.queries.without_certificate
-    rng = np.random.default_rng([seed, 5])
-    x = rng.standard_normal((queries, truth.input_dim))
-    y = truth(x)[:, 0] + sigma * rng.standard_normal(queries)
-    k = truth.hidden_widths[0]
-    widths = sorted({max(10, k), min(4 * max(10, k), 200)})
-    torch_rms = torch_error(x, y, truth, seed, widths)
-    outcome: dict[str, Any] = {
-        "name": name,
-        "queries": queries,
-        "learner": judge(result.network, truth, seed, SAMPLES)[0] / scale,
-        "torch": None if torch_rms is None else torch_rms / scale,
-    }
-    if scikit:
-        outcome["scikit-learn"] = scikit_error(x, y, truth, seed, widths) / scale
-    return outcome
-
-
 def draw(data: dict[str, Any]) -> None:
     import matplotlib as mpl
 
@@ -212,7 +91,7 @@ def draw(data: dict[str, Any]) -> None:
             [p["value"] for p in points], [p["queries"] for p in points], "o-", label=label
         )
     axes[1].set(xlabel="1/ε, k or d (others: 1e-4, 50, 20)", ylabel="queries", title="Queries")
-    rows = data.get("baselines") or data["torch"]
+    rows = summary(data["baselines"])
     place = np.arange(len(rows))
     for key, mark in (("learner", "o"), ("scikit-learn", "s"), ("torch", "^")):
         values = [row.get(key) for row in rows]
@@ -228,21 +107,81 @@ def draw(data: dict[str, Any]) -> None:
     figure.savefig(FIGURE, metadata={"Date": None})
 
 
+def tables(data: dict[str, Any]) -> str:
+    """The numbers behind the figure as Markdown."""
+
+    def number(value: Any) -> str:
+        return "" if value is None else f"{value:.1e}"
+
+    rows = summary(data["baselines"])
+    seeds = rows[0]["seeds"]
+    lines = [
+        f"Error over std(F) at equal queries, medians of {seeds} networks each; the ratio is "
+        "the better baseline's error over the learner's, and the least ratio the worst of all "
+        "networks:",
+        "",
+        "| target | queries | learner | scikit-learn | torch | ratio | least ratio |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+        *(
+            f"| {r['name']} | {r['queries']:,.0f} | {number(r['learner'])} | "
+            f"{number(r['scikit-learn'])} | {number(r['torch'])} | {r['ratio']:,.0f} | "
+            f"{r['least ratio']:,.0f} |"
+            for r in rows
+        ),
+        "",
+        "Queries to find a bump that holds half of the variance, by its width:",
+        "",
+        "| width | " + " | ".join(f"{b['width']:g}" for b in data["bumps"]) + " |",
+        "| --- |" + " ---: |" * len(data["bumps"]),
+        *(
+            f"| {label} | "
+            + " | ".join(
+                f"{b[key]:,.0f} ({b[key + ' found']}/{b['seeds']})" for b in data["bumps"]
+            )
+            + " |"
+            for key, label in (
+                ("float64", "float64, told nothing"),
+                ("noisy", "noise 1e-3, width told"),
+            )
+        ),
+        "",
+        "Median queries on random networks, one quantity varied at a time (otherwise "
+        "ε = 1e-4, k = 50, d = 20):",
+        "",
+        "| varied | value: queries |",
+        "| --- | --- |",
+        *(
+            f"| {label} | "
+            + ", ".join(f"{p['value']:g}: {p['queries']:,.0f}" for p in data["growth"][key])
+            + " |"
+            for key, label in (("epsilon", "1/ε"), ("k", "k"), ("d", "d"))
+        ),
+    ]
+    return "\n".join(lines)
+
+
+def write_tables(data: dict[str, Any], page: Path = PAGE) -> None:
+    """Put the tables between their marks."""
+    before, rest = page.read_text().split(BEGIN)
+    after = rest.split(END)[1]
+    page.write_text(f"{before}{BEGIN}\n{tables(data)}\n{END}{after}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.query_learner_figures")
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--part", choices=["bumps", "growth", "baselines", "torch", "draw"])
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--part", choices=["bumps", "growth", "baselines", "draw"])
     parser.add_argument("--numbers", type=Path, default=NUMBERS, help="file to read and write")
     options = parser.parse_args()
     data: dict[str, Any] = {}
     if options.numbers.exists():
         data = json.loads(options.numbers.read_text())
-    data["machine"] = machine()
-    seeds = options.seeds
-    part = options.part
+    seeds, part = options.seeds, options.part
     start = time.perf_counter()
     if part in (None, "bumps"):
         data["bumps"] = [bump_queries(w, seeds) for w in (0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3)]
+        data["bumps machine"] = machine()
     random_50 = partial(_random, d=20, k=50)
     if part in (None, "growth"):
         data["growth"] = {
@@ -259,22 +198,16 @@ def main() -> None:
                 for d in (3, 10, 30, 100, 300)
             ],
         }
-    if part in (None, "baselines"):
-        data["baselines"] = [compare(*row, seed=6200) for row in BASELINES]
-    if part == "torch":  # may run on another machine, one with torch
-        for row in BASELINES:
-            data.setdefault("torch", []).append(compare(*row, seed=6200, scikit=False))
-            options.numbers.write_text(json.dumps(data, indent=1, default=float) + "\n")
-    for row in data.get("baselines", []):
-        trained = {r["name"]: r["torch"] for r in data.get("torch", [])}
-        row["torch"] = row["torch"] or trained.get(row["name"])
-        best = min(v for v in (row["scikit-learn"], row["torch"]) if v is not None)
-        row["ratio"] = best / row["learner"]
+        data["growth machine"] = machine()
+    if part in (None, "baselines"):  # may run on another machine, one with torch
+        data["baselines"] = compare(list(range(6200, 6200 + seeds)), options.jobs)
+        data["baselines machine"] = machine()
     print(f"{time.perf_counter() - start:.0f} s")
-    RESULTS.mkdir(exist_ok=True)
+    options.numbers.parent.mkdir(exist_ok=True)
     options.numbers.write_text(json.dumps(data, indent=1, default=float) + "\n")
-    if {"bumps", "growth"} <= data.keys() and data.keys() & {"baselines", "torch"}:
+    if {"bumps", "growth", "baselines"} <= data.keys() and part in (None, "draw"):
         draw(data)
+        write_tables(data)
 
 
 if __name__ == "__main__":
