@@ -45,6 +45,13 @@ def test_a_constant_is_no_probability():
     assert as_log_odds(flat, "auto", rng(), CONFIG) is None
 
 
+def test_a_bounded_function_is_no_probability():
+    # A step of slope one between 0 and 0.8, flat far out on both sides.
+    oracle = connect(lambda x: np.clip(x @ [0.6, 0.8], -0.3, 0.5) + 0.3, input_dim=2, output_dim=1)
+    assert as_log_odds(oracle, "auto", rng(), CONFIG) is None
+    assert as_log_odds(oracle, "probabilities", rng(), CONFIG) is not None
+
+
 def test_rows_out_of_range_are_neither_returned_nor_kept():
     oracle = connect(lambda x: x, input_dim=2, output_dim=2)
     recorder = Recorder(oracle, low=-5.0, high=2.0)

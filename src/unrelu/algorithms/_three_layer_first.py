@@ -233,6 +233,9 @@ class FirstLayer:
             other = SurveyLine(base, z / np.linalg.norm(z), -reach, reach, scale)
             new, more, _ = self.search_line(other, basis)
             rows, measured = join_rows(rows, new), measured.joined(more)
+            if row_rank(rows) < rows.count:
+                assert self.noise is not None
+                rows = drop_parallel(self.oracle, rows, self.noise, config=config.rows)
             self.rows = rows
         self.rows = rows
         if rows.count > d:

@@ -60,6 +60,8 @@ class RowConfig:
     """Distances of these places, over that of the row from the origin and the scale."""
     parallel: float = 1e-7
     """Angle below which rows are parallel."""
+    silent: float = 1e-6
+    """Part of the change across parallel hyperplanes that still counts as none behind them."""
     surplus: float = 1.1
     """Equations per row in the lift."""
     sign_points: int = 8
