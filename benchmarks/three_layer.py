@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks._three_layer_kinds import KINDS, target
 from benchmarks.harness import Row, main
 from unrelu import planted
 from unrelu.algorithms.choose_depth import extract
@@ -121,6 +122,26 @@ def run_hostile(seed: int, *, kind: str, shape: tuple[int, ...]) -> dict[str, An
     }
 
 
+def run_kind(seed: int) -> dict[str, Any]:
+    """Run one of the kinds at or beyond the edge of the assumptions, each in its turn."""
+    kind = KINDS[seed % len(KINDS)]
+    truth, oracle = target(kind, seed)
+    start = time.process_time()
+    result = extract_three_layer(oracle, rng=seed)
+    error = error_of(result.network, truth, seed)
+    false = result.success and error > FALSE
+    return {
+        "success": not false,
+        "recovered": int(result.success),
+        "kind": kind,
+        "status": result.status.name,
+        "error": error if result.success else 0.0,
+        "queries": result.queries.without_certificate,
+        "false_recovered": int(false),
+        "cpu_seconds": time.process_time() - start,
+    }
+
+
 def run_flatness(seed: int, *, shape: tuple[int, int, int]) -> dict[str, Any]:
     """Measure how often the extraction fails, beside Theorem 5's bound, at one d2/d1."""
     d, d1, d2 = shape
@@ -206,6 +227,13 @@ ROWS = [
             ("flat top, 10-5-5-1", "flat", (10, 5, 5, 1), 40),
             ("flat top, 8-8-8-1", "flat", (8, 8, 8, 1), 40),
         )
+    ),
+    Row(
+        f"hostile: degenerate, coarse, odd shapes ({len(KINDS)} kinds)",
+        run=run_kind,
+        seeds=range(44_000, 44_000 + 10 * len(KINDS)),
+        target={"success": 10 * len(KINDS), "max:false_recovered": 0},
+        timeout=120.0,
     ),
     *(
         Row(
