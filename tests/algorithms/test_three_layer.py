@@ -206,7 +206,7 @@ def parallel_rows(w, b):
 def test_rows_without_a_right_inverse_are_no_success(edit):
     result = extract_three_layer(edited(1, edit), rng=1)
     assert result.status in {Status.PARTIAL, Status.ILL_CONDITIONED}
-    assert result.message
+    assert "right inverse" in result.message or "both sides" in result.message
 
 
 @pytest.mark.parametrize("coarse", [lambda o: Cast(o, "float32"), lambda o: Rounded(o, 6)])

@@ -68,6 +68,7 @@ class FirstLayer:
         self.starts = 0
         self.deeper = 0
         self.kinks = 0
+        self.parallel = 0
 
     @contextmanager
     def stage(self, name: str) -> Iterator[dict[str, Any]]:
@@ -183,18 +184,29 @@ class FirstLayer:
                     config=config.rows,
                 )
                 details["confirmed"] = rows.count
-            if row_rank(rows) < rows.count:
-                rows = drop_parallel(self.oracle, rows, noise, config=config.rows)
-                details["not parallel"] = rows.count
+            rows = self.without_parallel(rows)
+            details["parallel"] = self.parallel
         return rows, measured, basis
+
+    def without_parallel(self, rows: Rows) -> Rows:
+        """Leave hyperplanes that are parallel to a row, behind it, to the second layer."""
+        assert self.noise is not None
+        if row_rank(rows) == rows.count:
+            return rows
+        kept = drop_parallel(self.oracle, rows, self.noise, config=self.config.rows)
+        self.parallel += rows.count - kept.count
+        return kept
 
     def lively_line(self) -> SurveyLine:
         """Return a line through the typical input whose answer is the least usual."""
         points = self.rng.standard_normal((self.config.lively, self.domain.dimension))
         with self.stage("calibration"):
             answers = self.oracle(points)
-        far = np.abs(answers - np.nanmedian(answers, axis=0)).max(axis=1)
-        base = points[int(np.argmax(np.where(np.isnan(far), -1.0, far)))]
+        usable = np.isfinite(answers).all(axis=1)
+        if not usable.any():
+            raise Saturated
+        points, answers = points[usable], answers[usable]
+        base = points[int(np.argmax(np.abs(answers - np.median(answers, axis=0)).max(axis=1)))]
         other = base + self.rng.standard_normal(self.domain.dimension)
         return self.domain.through(base, other, self.config.survey.reach)
 
@@ -233,10 +245,7 @@ class FirstLayer:
             other = SurveyLine(base, z / np.linalg.norm(z), -reach, reach, scale)
             new, more, _ = self.search_line(other, basis)
             rows, measured = join_rows(rows, new), measured.joined(more)
-            if row_rank(rows) < rows.count:
-                assert self.noise is not None
-                rows = drop_parallel(self.oracle, rows, self.noise, config=config.rows)
-            self.rows = rows
+            self.rows = rows = self.without_parallel(rows)
         self.rows = rows
         if rows.count > d:
             self.weights, self.biases = rows.weights, rows.biases

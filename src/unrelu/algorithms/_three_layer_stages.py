@@ -214,7 +214,7 @@ class Extraction(FirstLayer):
     def start(self) -> None:
         """One start: all stages up to the check."""
         self.starts += 1
-        self.network, self.signed, self.deeper = None, False, 0
+        self.network, self.signed, self.deeper, self.parallel = None, False, 0, 0
         self.weights, self.biases = self.weights[:0], self.biases[:0]
         self.first_layer()
         self.orient()

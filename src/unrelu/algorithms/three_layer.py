@@ -78,6 +78,10 @@ SATURATED = (
     "probabilities underflow to 0 or 1 at points that the extraction needs, where log-odds "
     "cannot be read; ask the target for logits, or scale its inputs down"
 )
+PARALLEL = (
+    ". Some hyperplanes are parallel to a row and were taken for second-layer ones; if they are "
+    "rows themselves, W has no right inverse and cannot be recovered"
+)
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -173,6 +177,8 @@ def extract_three_layer(
             except Failed as failure:
                 if run.remember():
                     status, message = failure.status, failure.message
+                    if run.parallel:
+                        message += PARALLEL
                 structural += failure.structural
                 # Lines that end where a probability does miss rows more often.
                 enough = config.restarts if run.oracle.log_odds else 1
