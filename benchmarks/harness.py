@@ -76,6 +76,10 @@ class _Timeout(Exception):
     pass
 
 
+class NotHereError(Exception):
+    """What a row needs (a data set, say) is not on this machine: the row is skipped."""
+
+
 @contextlib.contextmanager
 def _deadline(seconds: float) -> Iterator[None]:
     def stop(*_: object) -> None:
@@ -98,6 +102,8 @@ def run_one(row: Row, seed: int) -> dict[str, Any]:
     try:
         with threadpool_limits(1), _deadline(row.timeout):
             outcome = dict(row.run(seed))
+    except NotHereError as error:
+        return {"skipped": str(error), "seed": int(seed)}
     except _Timeout:
         outcome = {"success": False, "failure": f"timeout after {row.timeout:g} s"}
     except Exception:
@@ -153,6 +159,9 @@ def run_suite(
             for count, future in enumerate(as_completed(futures), start=1):
                 row, seed = futures[future]
                 outcome = future.result() | {"commit": data["machine"]["commit"]}
+                if "skipped" in outcome:
+                    print(f"skipped {row.name}: {outcome['skipped']}", file=sys.stderr)
+                    continue
                 data |= {"rows": load(suite, folder)["rows"]}  # another process may have saved
                 runs = data["rows"][row.name]["runs"]
                 runs.append(outcome)

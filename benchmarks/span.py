@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import scipy.special
 
-from benchmarks.harness import Row, main
+from benchmarks.harness import NotHereError, Row, main
 from unrelu import datasets
 from unrelu.algorithms.span import SpanResult, obfuscate, recover_span
 from unrelu.cli._span_curves import estimate_gamma, gradient_rows, silent_share
@@ -42,7 +42,7 @@ def random_net(dims: tuple[int, ...], seed: int) -> ReLUNetwork:
 def mnist() -> datasets.ImageSet:
     data = datasets.load_digit_images()
     if data.name != "mnist":
-        raise RuntimeError(f"set {datasets.MNIST_ENVIRONMENT} to a folder with MNIST's IDX files")
+        raise NotHereError(f"set {datasets.MNIST_ENVIRONMENT} to a folder with MNIST's IDX files")
     return data
 
 

@@ -12,7 +12,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks import harness, report, report_papers, report_peers, report_scaling  # noqa: E402
 from benchmarks.__main__ import suites  # noqa: E402
-from benchmarks.harness import Row, load, quick_rows, run_one, run_suite, summary  # noqa: E402
+from benchmarks.harness import NotHereError, Row, load, quick_rows, run_one, run_suite, summary  # noqa: E402
 from benchmarks.report_common import count, figure, markdown, median, short  # noqa: E402
 
 
@@ -114,6 +114,16 @@ def test_a_crash_and_a_slow_run_are_kept(tmp_path):
 
     assert "ValueError" in run_one(Row("crash", crash, [0]), 0)["failure"]
     assert "timeout" in run_one(Row("slow", slow, [0], timeout=0.2), 0)["failure"]
+
+
+def _absent(seed: int) -> dict:
+    raise NotHereError("no such data")
+
+
+def test_a_row_that_cannot_run_here_is_skipped_not_failed(tmp_path, capsys):
+    run_suite("small", [Row("absent", _absent, [0])], folder=tmp_path)
+    assert load("small", tmp_path)["rows"]["absent"]["runs"] == []
+    assert "no such data" in capsys.readouterr().err
 
 
 def _even(seed: int) -> dict:
