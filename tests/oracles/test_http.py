@@ -585,3 +585,20 @@ def test_a_client_killed_twenty_times_ends_with_the_same_bits(tmp_path):
     again = finished(log) - finished(tmp_path / "calm.log")
     assert sum(again.values()) <= kills * 4 * 16
     assert not finished(tmp_path / "calm.log") - finished(log)
+
+
+def test_a_refused_description_and_an_error_page_give_one_sentence():
+    page = b"<html><head><title>x</title></head><body><h1>Not  here</h1>" + b"<p>a</p>" * 500
+
+    def respond(path, body, n):
+        return (401 if path.endswith("/secret") else 404), {}, page
+
+    with Scripted(respond) as server:
+        with pytest.raises(OracleError, match=r"status 401: Not here .*token-env"):
+            connect(server.root + "/v2/models/secret", http=HTTPOptions(**FAST))
+        with pytest.raises(InvalidInput, match=r"status 404.*check the address"):
+            connect(server.root + "/v2/models/m", http=HTTPOptions(**FAST))
+        with pytest.raises(OracleError) as caught:
+            connect(server.root + "/v2/models/m", input_dim=3, http=HTTPOptions(**FAST))
+        assert len(str(caught.value)) < 500
+        assert "<" not in str(caught.value)

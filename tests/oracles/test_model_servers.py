@@ -1,9 +1,7 @@
 """Real model servers as processes of their own, each in an environment of its own.
 
-They are looked for in ``.venvs/NAME`` beside the sources. Install them with::
-
-    python3 -m venv .venvs/mlserver && .venvs/mlserver/bin/pip install mlserver mlserver-sklearn
-    python3 -m venv .venvs/mlflow && .venvs/mlflow/bin/pip install mlflow
+They are looked for in ``.venvs/NAME`` beside the sources; ``make environments``
+installs them. Names in the environment variable REQUIRED must not be missing.
 """
 
 from __future__ import annotations
@@ -16,14 +14,13 @@ from pathlib import Path
 import model_servers as servers
 import numpy as np
 import pytest
+from one_network import NETWORK, POINTS, check_same
+from typer.testing import CliRunner
 
-from unrelu import ReLUNetwork, connect, planted
-from unrelu.algorithms.two_layer import extract_two_layer
+from unrelu import ReLUNetwork, connect
+from unrelu.cli.main import app
 from unrelu.oracles import HTTPOptions
-from unrelu.result import Status
 
-NETWORK = planted.random_network(10, 6, 2, rng=0)
-POINTS = np.random.default_rng(5).standard_normal((1000, 10))
 ENVIRONMENTS = Path(__file__).parents[2] / ".venvs"
 
 # Runs inside the server's environment: a scikit-learn MLP with the planted weights.
@@ -45,13 +42,11 @@ else:
 """
 
 
-def python_of(name: str, program: str, packages: str) -> Path:
+def python_of(name: str) -> Path:
     folder = ENVIRONMENTS / name / "bin"
-    if not (folder / program).exists():
-        pytest.skip(
-            f"install it with: python3 -m venv .venvs/{name} && "
-            f".venvs/{name}/bin/pip install {packages}"
-        )
+    if not (folder / name).exists():
+        assert name not in os.environ.get("REQUIRED", "").split(), f"{name} is not installed"
+        pytest.skip(f"{name} is not installed; run: make environments")
     return folder
 
 
@@ -69,14 +64,9 @@ def make_model(python: Path, folder: Path, name: str) -> Path:
     return folder / name
 
 
-def relative_error(network: ReLUNetwork) -> float:
-    truth = NETWORK(POINTS)
-    return float(np.abs(network(POINTS) - truth).max() / truth.std())
-
-
 @pytest.fixture(scope="module")
 def mlserver(tmp_path_factory):
-    environment = python_of("mlserver", "mlserver", "mlserver mlserver-sklearn")
+    environment = python_of("mlserver")
     folder = tmp_path_factory.mktemp("mlserver")
     make_model(environment / "python", folder, "model.joblib")
     ports = {f"{kind}_port": servers.free_port() for kind in ("http", "grpc", "metrics")}
@@ -100,10 +90,18 @@ def test_mlserver_float64_gives_the_same_network(mlserver):
     oracle = connect(mlserver, input_dim=10)
     # JSON carries float64 whole; sums may be taken in another order.
     assert np.abs(oracle(POINTS) - NETWORK(POINTS)).max() < 1e-13
-    result = extract_two_layer(oracle, rng=1)
-    assert result.status is Status.RECOVERED
-    assert relative_error(result.network) < 1e-9
-    assert result.certificate.exceeding == 0
+    check_same(oracle)
+
+
+def test_the_command_extracts_from_mlserver(mlserver, tmp_path):
+    out = tmp_path / "clone.safetensors"
+    done = CliRunner().invoke(
+        app, ["extract", mlserver, "--input-dim", "10", "--out", str(out), "--json"]
+    )
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["status"] == "RECOVERED"
+    truth = NETWORK(POINTS)
+    assert np.abs(ReLUNetwork.load(out)(POINTS) - truth).max() < 1e-9 * truth.std()
 
 
 def test_mlserver_float32_gives_the_network_at_float32_accuracy(mlserver):
@@ -111,13 +109,11 @@ def test_mlserver_float32_gives_the_network_at_float32_accuracy(mlserver):
     single = POINTS.astype(np.float32).astype(np.float64)
     # Inputs are float32; the model computes from them in float32 or float64.
     assert np.abs(oracle(POINTS) - NETWORK(single)).max() < 1e-4
-    result = extract_two_layer(oracle, rng=1)
-    assert result.status is Status.RECOVERED
-    assert relative_error(result.network) < 1e-4
+    check_same(oracle, error=1e-4)
 
 
 def test_mlflow_gives_the_same_network(tmp_path):
-    environment = python_of("mlflow", "mlflow", "mlflow")
+    environment = python_of("mlflow")
     model = make_model(environment / "python", tmp_path, "model")
     port = servers.free_port()
     command = [environment / "mlflow", "models", "serve", "-m", model, "-h", "127.0.0.1",
@@ -128,7 +124,4 @@ def test_mlflow_gives_the_same_network(tmp_path):
     ):
         oracle = connect(f"http://127.0.0.1:{port}/invocations", input_dim=10)
         assert np.abs(oracle(POINTS) - NETWORK(POINTS)).max() < 1e-13
-        result = extract_two_layer(oracle, rng=1)
-    assert result.status is Status.RECOVERED
-    assert relative_error(result.network) < 1e-9
-    assert result.certificate.exceeding == 0
+        check_same(oracle)

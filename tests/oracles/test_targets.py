@@ -12,13 +12,13 @@ import zipfile
 
 import numpy as np
 import pytest
+from one_network import NETWORK, check_same
 
 from unrelu import InvalidInput, ReLUNetwork, connect, diagnose, planted
 from unrelu.algorithms.two_layer import extract_two_layer
 from unrelu.oracles import EstimatorOracle, OnnxOracle
 from unrelu.result import Status
 
-NETWORK = planted.random_network(10, 6, 2, rng=0)
 X = np.random.default_rng(0).standard_normal((40, 10))
 
 
@@ -67,25 +67,12 @@ def test_every_kind_of_target_gives_the_same_network_and_certificate(tmp_path, k
     oracle = connect(target, **options)
     # Two orders of summation differ by a few roundings of the largest term.
     assert np.abs(oracle(X) - NETWORK(X)).max() < 1e-13
-    result = extract_two_layer(oracle, rng=1)
-    assert result.status is Status.RECOVERED
-    reference = extract_two_layer(connect(NETWORK), rng=1)
-    points = np.random.default_rng(5).standard_normal((1000, 10))
-    scale = NETWORK(points).std()
-    # The library's own promise for float64 answers; both are this close to the truth.
-    assert np.abs(result.network(points) - reference.network(points)).max() < 1e-9 * scale
-    assert result.certificate.exceeding == reference.certificate.exceeding == 0
+    check_same(oracle)
 
 
 def test_a_float32_onnx_file_is_recovered_at_its_precision(tmp_path):
     path = NETWORK.to_onnx(tmp_path / "n.onnx", dtype="float32")
-    oracle = connect(str(path))
-    result = extract_two_layer(oracle, rng=1)
-    assert result.status is Status.RECOVERED
-    points = np.random.default_rng(5).standard_normal((1000, 10))
-    error = np.abs(result.network(points) - NETWORK(points)).max()
-    # float32 answers carry 2^-24 = 6e-8 of rounding; recovery may amplify it a few hundredfold.
-    assert error < 1e-4 * NETWORK(points).std()
+    check_same(connect(str(path)), error=1e-4)
 
 
 def test_identities_are_stable_across_processes_and_tell_models_apart(tmp_path):

@@ -1,4 +1,7 @@
-"""Torch modules and TorchScript files; skipped where torch is not installed."""
+"""Torch modules and TorchScript files; skipped where torch is not installed.
+
+Torch has an environment of its own: ``make environments``, then ``make torch``.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,12 @@ import warnings
 
 import numpy as np
 import pytest
+from one_network import NETWORK, check_same
 
-from unrelu import InvalidInput, connect, planted
-from unrelu.algorithms.two_layer import extract_two_layer
-from unrelu.result import Status
+from unrelu import InvalidInput, connect
 
-torch = pytest.importorskip("torch", reason="install it with: pip install 'unrelu[torch]'")
+torch = pytest.importorskip("torch", reason="run: make environments torch")
 
-NETWORK = planted.random_network(10, 6, 2, rng=0)
 X = np.random.default_rng(0).standard_normal((40, 10))
 
 
@@ -23,10 +24,11 @@ def test_a_module_is_recovered_like_a_callable():
     assert oracle.input_dim == 10
     # Two orders of summation differ by a few roundings of the largest term.
     assert np.abs(oracle(X) - NETWORK(X)).max() < 1e-13
-    result = extract_two_layer(oracle, rng=1)
-    assert result.status is Status.RECOVERED
-    points = np.random.default_rng(5).standard_normal((1000, 10))
-    assert np.abs(result.network(points) - NETWORK(points)).max() < 1e-9 * NETWORK(points).std()
+    check_same(oracle)
+
+
+def test_a_float32_module_is_recovered_at_its_precision():
+    check_same(connect(NETWORK.to_torch().float()), error=1e-4)
 
 
 def test_a_torchscript_file_answers_alike_and_checkpoints_stay_closed(tmp_path):

@@ -1,9 +1,7 @@
 """The report in real headless Chromium.
 
 Needs Debian's ``chromium`` (or ``CHROMIUM=/path``) and playwright in an
-environment of its own::
-
-    python3 -m venv .venvs/browser && .venvs/browser/bin/pip install playwright
+environment of its own: ``make environments``.
 """
 
 from __future__ import annotations
@@ -27,12 +25,8 @@ QUICK = AuditConfig(
 )
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="install it with: apt-get install chromium")
-@pytest.mark.skipif(
-    not PYTHON.exists(),
-    reason="install it with: python3 -m venv .venvs/browser && "
-    ".venvs/browser/bin/pip install playwright",
-)
+@pytest.mark.skipif(CHROMIUM is None, reason="no chromium; run: make environments")
+@pytest.mark.skipif(not PYTHON.exists(), reason="no playwright; run: make environments")
 def test_the_report_in_a_browser(tmp_path):
     name = '<script>alert(1)</script><img src="http://127.0.0.1:9/x" onerror="alert(2)">'
     oracle = connect(planted.random_network(16, 6, 3, rng=0), name=name)

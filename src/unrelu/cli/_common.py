@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -36,6 +37,7 @@ __all__ = [
     "SeedOption",
     "TargetArgument",
     "TargetSpec",
+    "check_folder",
     "check_out",
     "console",
     "duration",
@@ -43,6 +45,7 @@ __all__ = [
     "friendly",
     "open_target",
     "print_json",
+    "say",
     "show_progress",
     "show_result",
     "takes_target",
@@ -124,8 +127,12 @@ def friendly(ledger: Path | None = None) -> Iterator[None]:
 
 
 def _complain(error: Exception) -> None:
-    console.print("[red]error:[/]", end=" ")
-    console.print(str(error), markup=False)
+    say("error:", str(error), "red")
+
+
+def say(head: str, text: str, colour: str) -> None:
+    """Print a coloured word and a sentence, wrapped together."""
+    console.print(Text.assemble((head, colour), " ", text))
 
 
 def open_target(
@@ -264,8 +271,16 @@ def check_out(out: Path | None) -> None:
         return
     if out.suffix not in {".safetensors", ".onnx"}:
         raise InvalidInput(f"--out {out}: the name must end in .safetensors or .onnx")
-    if not out.absolute().parent.is_dir():
+    check_folder(out)
+
+
+def check_folder(out: Path) -> None:
+    """Refuse a file whose folder is not there or not writable."""
+    folder = out.absolute().parent
+    if not folder.is_dir():
         raise InvalidInput(f"--out {out}: the folder does not exist")
+    if not os.access(folder, os.W_OK) or out.is_dir():
+        raise InvalidInput(f"--out {out}: no file can be written there")
 
 
 def show_result(
@@ -283,8 +298,7 @@ def show_result(
         print_json(result.to_json())
         return
     colour = "green" if result.success else "yellow"
-    console.print(f"[{colour}]{result.status.name}:[/]", end=" ")
-    console.print(result.message, markup=False)
+    say(f"{result.status.name}:", result.message, colour)
     if quiet:
         return
     if result.network is not None:

@@ -19,10 +19,12 @@ from unrelu.cli._common import (
     QuietOption,
     SeedOption,
     TargetArgument,
+    check_folder,
     console,
     friendly,
     open_target,
     print_json,
+    say,
     show_progress,
 )
 from unrelu.cli._plan import priced, tell_plan
@@ -68,8 +70,7 @@ def audit(
     """
     with friendly(ledger):
         shape = _image_shape(image)
-        if not out.absolute().parent.is_dir():
-            raise InvalidInput(f"the folder of {out} does not exist")
+        check_folder(out)
         oracle = open_target(target, input_dim=input_dim, budget=budget, ledger=ledger)
         shown = None if examples is None else _read_examples(examples, oracle.input_dim)
         if shape is not None and shape[0] * shape[1] != oracle.input_dim:
@@ -101,8 +102,7 @@ def audit(
         print_json(facts.to_json())
         return
     colour = "red" if facts.recovered else "yellow" if facts.leaking else "green"
-    console.print(f"[{colour}]{facts.headline}.[/]", end=" ")
-    console.print(facts.verdict, markup=False)
+    say(f"{facts.headline}.", facts.verdict, colour)
     if not quiet:
         console.print(facts.recommendation, markup=False)
     console.print(f"report: {out}", markup=False)

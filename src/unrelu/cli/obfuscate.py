@@ -23,6 +23,7 @@ from unrelu.cli._common import (
     friendly,
     open_target,
     print_json,
+    say,
 )
 from unrelu.cli.span import recover_for_command
 from unrelu.datasets import load_digit_images
@@ -113,8 +114,7 @@ def obfuscate(
                 tolerance=None, scale=scale, seed=seed, quiet=quiet,
             )  # fmt: skip
         if not found.success and not quiet:
-            console.print(f"[yellow]{found.status.name}[/]", end=" ")
-            console.print(found.message, markup=False)
+            say(f"{found.status.name}:", found.message, "yellow")
         made = add_noise(x, found, noise=noise, box=box, rng=seed)
         if out is not None:
             np.save(out, made.images)

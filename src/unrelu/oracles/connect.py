@@ -192,7 +192,7 @@ def _as_adapter(
         if input_dim is None:
             raise InvalidInput(
                 "a bare callable does not tell how many inputs it takes: "
-                "pass connect(..., input_dim=d)"
+                "pass connect(..., input_dim=d), or --input-dim"
             )
         return CallableOracle(target, input_dim=input_dim, row_shape=shape)
     raise InvalidInput(

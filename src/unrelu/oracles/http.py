@@ -152,6 +152,7 @@ class HTTPOracle(Adapter):
             connections=self.options.concurrency,
         )
         self._pacer = Pacer(self.options.rate)
+        self._url, self._status = url, 0  # the status is that of the last description asked for
         self._url, self._protocol, shape = self._arrange(url, input_dim, row_shape, output)
         super().__init__(
             input_dim=math.prod(shape),
@@ -231,8 +232,9 @@ class HTTPOracle(Adapter):
             shape = tuple(tail)
         if shape is None:
             raise InvalidInput(
-                f"{redact(model)} does not tell how many inputs it takes: pass input_dim "
-                "(--input-dim) or the shape (--shape)"
+                f"{redact(model)} does not tell how many inputs it takes (status "
+                f"{self._status}): check the address, or pass input_dim (--input-dim) or the "
+                "shape (--shape)"
             )
         binary = kind == "v2-binary"
         if not binary and self.options.protocol == "auto":
@@ -265,6 +267,7 @@ class HTTPOracle(Adapter):
         else:
             raise OracleError(f"{redact(url)} cannot be reached: {reason}")
         self._connection.redirected(url, response)
+        self._status = response.status
         if response.status in {401, 403}:
             raise OracleError(self._refusal(response))
         try:
@@ -409,11 +412,19 @@ class HTTPOracle(Adapter):
         return longest * random.uniform(0.5, 1.0)
 
     def _refusal(self, response: Response) -> str:
-        text = self._connection.scrub(response.body[:2000].decode(errors="replace"))
+        text = _brief(self._connection.scrub(response.body[:4000].decode(errors="replace")))
         hint = ""
         if response.status in {401, 403}:
             hint = "; put a token into an environment variable and name it (--token-env NAME)"
         return f"{redact(self._url)} answered status {response.status}: {text}{hint}"
+
+
+def _brief(text: str) -> str:
+    """Return the words of an error page, shortened to what a person reads."""
+    if text.lstrip().startswith("<"):
+        text = re.sub(r"(?is)<(style|script|head)\b.*?</\1>|<[^>]*>", " ", text)
+    words = " ".join(text.split())
+    return words if len(words) <= 300 else words[:297] + "..."
 
 
 class _Found:
