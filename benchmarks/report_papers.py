@@ -137,7 +137,7 @@ CLAIMS: dict[str, list[Claim]] = {
               "three_layer",
               ("d2/d1 = 0.25", "d2/d1 = 0.5", "d2/d1 = 1,", "d2/d1 = 2", "d2/d1 = 3.5"),
               ("mean:failed", "mean:bound")),
-        Claim("Outside the assumptions nothing is promised: no wrong RECOVERED here",
+        Claim("Outside the assumptions nothing is promised; counted is a wrong RECOVERED",
               "three_layer", ("hostile:",), ("false_recovered",)),
     ],
     "chen": [
