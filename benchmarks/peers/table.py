@@ -10,7 +10,7 @@ from benchmarks.peers.problems import HOSTILE, PROBLEMS, RANDOM, TRAINED, Proble
 from benchmarks.peers.runner import DRIVERS, PATIENCE, Solver, key_of, run
 
 SEEDS = range(31_000, 31_010)
-TIMEOUT = 90.0  # seconds of processor time, for every solver
+TIMEOUT = 60.0  # seconds of processor time, for every solver
 
 SOLVERS = {
     solver.name: solver
