@@ -422,7 +422,7 @@ class HTTPOracle(Adapter):
 def _brief(text: str) -> str:
     """Return the words of an error page, shortened to what a person reads."""
     if text.lstrip().startswith("<"):
-        text = re.sub(r"(?is)<(style|script|head)\b.*?</\1>|<[^>]*>", " ", text)
+        text = re.sub(r"(?is)<(style|script|head)\b.*?</\1>|<[^>]*>?", " ", text)
     words = " ".join(text.split())
     return words if len(words) <= 300 else words[:297] + "..."
 
