@@ -3,16 +3,17 @@
     python -m benchmarks.moments_speed [--rows N] [--dims 128 256] [--dtypes float64 float32]
                                        [--backends numpy torch cupy] [--threads T]
 
-Two kernels of ``unrelu.kernels.moments``, exactly as the learner calls them, sums
+Kernels of ``unrelu.kernels.moments``, exactly as the learner calls them, sums
 over batches included:
 
-- ``T2``: ``sum y``, ``sum y x`` and ``sum y x x^T``; a product (d, N) (N, d).
+- ``T2``: ``sum y`` and ``sum y x x^T``, all that T2 takes; a product (d, N) (N, d).
+- ``T0-T2``: the same with ``sum y x``, one more pass over the data.
 - ``slices``: ``sum y (v.x) x x^T`` and ``sum y (v.x)^2 x x^T`` for 128 vectors v; a
   product (256, N) (N, d(d+1)/2). Each slice on its own would cost a product
   (d, N) (N, d): ``naive_ratio`` counts the rate in those.
 
 The product is timed both in batches of the same length and in one call; the
-faster is the reference. T2 runs over 8 times as many rows. Prints JSON on
+faster is the reference. T2 runs over 8 times as many rows, in longer batches. Prints JSON on
 stdout. Runs on numpy always, on torch (CUDA) and cupy where they are installed.
 """
 
@@ -88,17 +89,25 @@ def _products(a: Any, b: Any, batch: int) -> Any:
 def measure(
     name: str, kind: str, d: int, dtype: str, n: int, repeats: int, batches: list[int]
 ) -> dict[str, Any]:
-    from unrelu.kernels.moments import contraction_sums, raw_sums
+    from unrelu.kernels.moments import contraction_sums, raw_sums, second_sums
 
-    _, move, wait, device = _backend(name)
+    xp, move, wait, device = _backend(name)
     rng = np.random.default_rng(0)
     pairs = d * (d + 1) // 2
-    x = move(rng.standard_normal((n, d)).astype(dtype))
+
+    def gaussian(rows: int, columns: int) -> Any:
+        """Draw a block, and repeat it on the device: billions of draws would take minutes."""
+        block = move(rng.standard_normal((min(rows, 8192), columns)).astype(dtype))
+        return xp.concatenate([block] * (rows // len(block)))
+
+    x = gaussian(n, d)
     y = move(rng.standard_normal(n).astype(dtype))
     v = move(rng.standard_normal((PROBES, d)).astype(dtype) / np.asarray(d**0.5, dtype))
 
     def kernel(points: Any, values: Any) -> Any:
         if kind == "T2":
+            return second_sums(points, values)
+        if kind == "T0-T2":
             return raw_sums(points, values, order=2)
         return contraction_sums(points, values, v)
 
@@ -111,10 +120,9 @@ def measure(
     del x
     # The reference: two different arrays, or numpy would use the cheaper
     # symmetric product. Its rows are limited to what fits, and scaled up.
-    m, k = (d, d) if kind == "T2" else (2 * PROBES, pairs)
-    reference = n if kind == "T2" else min(n, max(batches))
-    left = move(rng.standard_normal((reference, m)).astype(dtype))
-    right = move(rng.standard_normal((reference, k)).astype(dtype))
+    m, k = (2 * PROBES, pairs) if kind == "slices" else (d, d)
+    reference = min(n, max(batches)) if kind == "slices" else n
+    left, right = gaussian(reference, m), gaussian(reference, k)
     scale = n / reference
     product = min(
         scale * _best(partial(_products, left, right, rows), wait, repeats)
@@ -178,7 +186,8 @@ def main() -> None:
         for name in options.backends:
             gpu = name != "numpy"
             n = options.rows or (262_144 if gpu else 16_384)
-            batches = [16_384, 65_536, 262_144] if gpu else [1024, 2048, 4096]
+            batches = [16_384, 65_536] if gpu else [1024, 2048, 4096]
+            longer = [65_536, 262_144, 1_048_576] if gpu else batches
             for d in options.dims:
                 for dtype in options.dtypes:
                     try:
@@ -186,8 +195,9 @@ def main() -> None:
                         room = (40 if gpu else 2) << 30
                         size = d * (d + 1) // 2 * np.dtype(dtype).itemsize
                         fitting = [b for b in batches if b * size <= room]
-                        for kind, count in (("T2", 8 * n), ("slices", n)):
-                            some = batches if kind == "T2" else fitting
+                        for kind in ("T2", "T0-T2", "slices"):
+                            count = n if kind == "slices" else 8 * n
+                            some = fitting if kind == "slices" else longer
                             rows.append(
                                 measure(name, kind, d, dtype, count, options.repeats, some)
                             )

@@ -225,6 +225,7 @@ class _Extraction:
         self.noise: NoiseModel | None = None
         self.units: Units | None = None
         self.covariance = np.zeros((0, 0))
+        self.checked = np.empty((0, oracle.input_dim)), np.empty((0, oracle.output_dim))
         self.coarse = self.lifted = self.nested = False
         self.spread = 0.0
 
@@ -303,6 +304,7 @@ class _Extraction:
             # The likeliest class is the reference: its probability underflows last.
             reference = int(np.argmax(seen.mean(axis=0)))
             self.oracle, self.log_odds = LogOdds(self.oracle, reference=reference), True
+            self.checked = self.checked[0], np.empty((0, self.oracle.output_dim))
             self.reference = reference
             if self.oracle.output_dim == 1 == self.inner_outputs:
                 self.deepest = self.config.deepest_single
@@ -331,6 +333,7 @@ class _Extraction:
     def calibrate(self) -> tuple[SurveyLine, list[Samples]]:
         """Draw a line, and measure the noise of the answers on it."""
         self.units, self.lifted = None, False
+        self.checked = self.checked[0][:0], self.checked[1][:0]
         line = self.shorten(self.domain.line(self.rng, self.reach))
         near = 10.0 * self.domain.scale if self.domain.kind != "box" else math.inf
         with self.stage("calibration"):
@@ -380,13 +383,19 @@ class _Extraction:
         self.progress.update("gradients", 1, 1, f"{self.units.count} units")
 
     def failures(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Deviation at points in units of its predicted deviation, and the residuals."""
+        """Deviation at points in units of its predicted deviation, and the residuals.
+
+        The answers are kept: they settle biases later.
+        """
         assert self.noise is not None
         assert self.units is not None
         answers = self.oracle(points)
         residual = answers - self.units(points)
+        deepest = self.deepest if self.log_odds else math.inf
+        deep = ~(np.abs(answers) < deepest).all(axis=1)  # True for NaN
         if self.log_odds:  # underflowed probabilities say nothing
-            residual[~(np.abs(answers) < self.deepest).all(axis=1)] = 0.0
+            residual[deep] = 0.0
+        self.checked = points[~deep], answers[~deep]
         spread = np.sqrt(
             self.noise.at(points) ** 2
             + predicted_error(self.units, self.covariance, points)[:, None] ** 2
@@ -606,8 +615,8 @@ class _Extraction:
             self.sharpen_worst(refiner, limit, goal)
             values = config.values_per_unit * (k + 1)
             bounded = self.domain.bounds is not None
-            if self.coarse or bounded or values <= 0.25 * config.effort * k * d:
-                refiner.settle(int(values))
+            cheap = self.coarse or bounded or values <= 0.25 * config.effort * k * d
+            refiner.settle(int(values) if cheap else 0, self.checked)
             details["points"] = refiner.measured
         self.units, self.covariance = refiner.units, refiner.covariance
         self.tidy()

@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import sys
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ __all__ = [
     "pair_index",
     "pair_products",
     "raw_sums",
+    "second_sums",
     "series_coefficients",
     "to_numpy",
     "unpack_pairs",
@@ -62,19 +64,35 @@ def pair_index(d: int) -> tuple[IntArray, IntArray]:
 
 
 def pair_products(x: Array) -> Array:
-    """Products ``x_i x_j``, i <= j; ``(n, d)`` to ``(n, d(d+1)/2)``."""
-    xp = array_namespace(x)
+    """Products ``x_i x_j``, i <= j; ``(n, d)`` to ``(n, d(d+1)/2)``.
+
+    On a device the result is a transposed view: with all n values of a pair side
+    by side, each block of products is one contiguous write.
+    """
     n, d = x.shape
-    out = xp.empty((n, d * (d + 1) // 2), dtype=x.dtype, device=x.device)
+    if isinstance(x, np.ndarray):
+        out = np.empty((n, d * (d + 1) // 2), dtype=x.dtype)
+        start = 0
+        for i in range(d):
+            stop = start + d - i
+            np.multiply(x[:, i : i + 1], x[:, i:], out=out[:, start:stop])
+            start = stop
+        return out
+    xp = array_namespace(x)
+    columns = xp.empty((d, n), dtype=x.dtype, device=x.device)
+    columns[...] = x.T
+    products = xp.empty((d * (d + 1) // 2, n), dtype=x.dtype, device=x.device)
+    library = type(x).__module__.partition(".")[0]
+    into = sys.modules[library].multiply if library in {"torch", "cupy"} else None
     start = 0
     for i in range(d):
         stop = start + d - i
-        if isinstance(x, np.ndarray):
-            np.multiply(x[:, i : i + 1], x[:, i:], out=out[:, start:stop])
-        else:
-            out[:, start:stop] = x[:, i : i + 1] * x[:, i:]
+        if into is None:
+            products[start:stop, :] = columns[i : i + 1, :] * columns[i:, :]
+        else:  # without a copy in between
+            into(columns[i : i + 1, :], columns[i:, :], out=products[start:stop, :])
         start = stop
-    return out
+    return products.T
 
 
 def unpack_pairs(packed: FloatArray, d: int) -> FloatArray:
@@ -118,6 +136,12 @@ def raw_sums(x: Array, y: Array, order: int = _MAX_ORDER) -> tuple[Array, ...]:
     return tuple(sums)
 
 
+def second_sums(x: Array, y: Array) -> tuple[Array, Array]:
+    """Sum over one batch ``y`` and ``y x x^T``: all that ``T_2`` takes."""
+    xp = array_namespace(x)
+    return xp.sum(y), (x * y[:, None]).T @ x
+
+
 def contraction_sums(x: Array, y: Array, v: Array) -> tuple[Array, Array]:
     """Slices ``sum y (v.x) s`` and ``sum y (v.x)^2 s`` over one batch.
 
@@ -135,9 +159,9 @@ def contraction_sums(x: Array, y: Array, v: Array) -> tuple[Array, Array]:
     work of forming each slice on its own.
     """
     xp = array_namespace(x)
-    along = x @ v.T
-    weights = xp.concat([along * y[:, None], along**2 * y[:, None]], axis=1)
-    both = weights.T @ pair_products(x)
+    along = v @ x.T
+    weighted = along * y
+    both = xp.concat([weighted, weighted * along], axis=0) @ pair_products(x)
     q = v.shape[0]
     return both[:q, :], both[q:, :]
 

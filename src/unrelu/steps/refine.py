@@ -322,22 +322,40 @@ class Refiner:
             rms = np.sqrt(np.mean(rest**2, axis=2) / self._variances).max(axis=1)
             doubt = np.maximum(1.0, (rms / self.config.outlier) ** 2)
 
-    def settle(self, count: int) -> None:
-        """Correct the biases by values at ``count`` inputs.
+    def _settling_points(self, count: int) -> FloatArray:
+        """Draw inputs; in a box, such that both sides of every unit are seen."""
+        if self.bounds is None or count < 1:
+            return self._draw_fairly(count)
+        units, m = self.units, len(self.units.outputs)
+        points = self._draw_fairly(max(count, min(4 * count, self.config.most)))
+        points = points[_rooms(units, _clearance(units, self.covariance, points)) > 0]
+        if len(points) <= count:
+            return points
+        rows = design_rows(units.gates(points), units.outputs)
+        index = np.arange(len(points))
+        alike = np.ones((len(points), m))
+        prior = np.eye(rows.shape[2])
+        chosen, _ = choose_points(rows, alike, rows[index, index % m], prior, count, 0.0)
+        return np.asarray(points[np.unique(chosen)])
+
+    def settle(self, count: int, known: tuple[FloatArray, FloatArray]) -> None:
+        """Correct the biases by values at ``count`` inputs, and by those ``known``.
 
         The rows that map weights to gradients map biases to values. A kink is
         found on its line up to some deviations of an answer; where its anchor
         is far away, the error of its direction adds to that.
         """
         units = self.units
-        if units.count == 0 or count < 1:
+        if units.count == 0:
             return
-        m = len(units.outputs)
-        many = count if self.bounds is None else max(count, min(4 * count, self.config.most))
-        points = self._draw_fairly(many)
-        points = points[_rooms(units, _clearance(units, self.covariance, points)) > 0]
+        points = self._settling_points(count)
+        answers = np.concatenate([self.ask(points), known[1]]) if len(points) else known[1]
+        points = np.concatenate([points, known[0]])
+        sure = _rooms(units, _clearance(units, self.covariance, points)) > 0
+        points, answers = points[sure], answers[sure]
         if len(points) == 0:
             return
+        m = len(units.outputs)
         std = np.sqrt(np.maximum(np.diagonal(self.covariance), 0.0))
         far = np.linalg.norm(units.anchors - points.mean(axis=0), axis=1)
         loose = self.config.offset_doubt * self.noise.at(units.anchors).max(axis=1)
@@ -347,16 +365,10 @@ class Refiner:
         rows = design_rows(units.gates(points), units.outputs)
         nearby = std.max() * np.linalg.norm(points - points.mean(axis=0), axis=1)
         variances = self.noise.at(points) ** 2 + nearby[:, None] ** 2
-        if len(points) > count:  # both sides of every unit, also of those hardly seen
-            index = np.arange(len(points))
-            tests = rows[index, index % m]
-            flat = np.full_like(variances, float(np.median(variances)))
-            chosen, _ = choose_points(rows, flat, tests, np.eye(len(prior)), count, 0.0)
-            chosen = np.unique(chosen)
-            points, rows, variances = points[chosen], rows[chosen], variances[chosen]
-        deviations = self.ask(points) - units(points)
-        # Where values are farther off than predicted, the biases are to blame.
-        prior[np.diag_indices(len(prior))] += float(np.mean(deviations**2))
+        deviations = answers - units(points)
+        if self.bounds is not None:
+            # Where values are farther off than predicted, the biases are to blame.
+            prior[np.diag_indices(len(prior))] += float(np.mean(deviations**2))
         change, _ = update(
             prior,
             rows.reshape(-1, rows.shape[2]),
