@@ -148,7 +148,8 @@ class TwoLayerConfig:
     coarse_goal: float = 6.0
     """Root mean square error, in deviations of an answer, at which this ends."""
     values_per_unit: float = 3.0
-    """Values at typical inputs that settle the biases in the end, where that costs little."""
+    """Values at typical inputs that settle the biases in the end, or as many as cost a
+    quarter of ``effort``: kinks far out on the line leave their units' biases inexact."""
     worst: float = 5e-10
     worst_excess: float = 10.0
     """Predicted error at any input, over std(f) and (where typical inputs see all units) over
@@ -614,9 +615,9 @@ class _Extraction:
                     break
             self.sharpen_worst(refiner, limit, goal)
             values = config.values_per_unit * (k + 1)
-            bounded = self.domain.bounds is not None
-            cheap = self.coarse or bounded or values <= 0.25 * config.effort * k * d
-            refiner.settle(int(values) if cheap else 0, self.checked)
+            if not self.coarse and self.domain.bounds is None:
+                values = min(values, 0.25 * config.effort * k * d)
+            refiner.settle(int(values), self.checked)
             details["points"] = refiner.measured
         self.units, self.covariance = refiner.units, refiner.covariance
         self.tidy()
