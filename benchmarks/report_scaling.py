@@ -139,23 +139,44 @@ def _time(seconds: float) -> str:
     return f"{short(seconds / 60)} minutes"
 
 
+#: Least exponents of the extrapolation: a scalar answer tells one number, so P parameters need P
+#: queries; on the curve k-k-1 a query holds about sqrt P numbers, and all must be read.
+LEAST_QUERIES, LEAST_SECONDS = 1.0, 1.5
+
+
+def beyond(name: str, quantity: str, least: float) -> Fit | None:
+    """Return a law that meets the fit at the largest point and is no flatter than ``least``."""
+    law = fit(name, quantity)
+    if law is None:
+        return None
+    exponent = max(law.exponent, least)
+    largest = max(curve(name))
+    return Fit(law(largest) / largest**exponent, exponent, law.explained)
+
+
 def internet() -> str:
     """Extrapolate the fitted cost of depth 2 to published sizes."""
-    queries, seconds = (fit("depth 2, parameters", q) for q in ("queries", "seconds"))
-    if queries is None or seconds is None:
+    name = "depth 2, parameters"
+    fits = fit(name, "queries"), fit(name, "seconds")
+    queries = beyond(name, "queries", LEAST_QUERIES)
+    seconds = beyond(name, "seconds", LEAST_SECONDS)
+    if queries is None or seconds is None or fits[0] is None or fits[1] is None:
         return "The curve `depth 2, parameters` has not been measured yet."
     rows = []
-    for name, size, note in MODELS:
+    for model, size, note in MODELS:
         asked = queries(size)
         rows.append([
-            name, count(size), short(asked), f"${short(price(asked))}",
+            model, count(size), short(asked), f"${short(price(asked))}",
             *(_time(asked / rate) for rate in RATES), _time(seconds(size)), note,
         ])  # fmt: skip
     law = (
-        f"Fitted: queries = {queries.scale:.3g} P^{queries.exponent:.3f}, own seconds = "
-        f"{seconds.scale:.3g} P^{seconds.exponent:.3f}, from P = "
-        f"{count(min(curve('depth 2, parameters')))} to "
-        f"{count(max(curve('depth 2, parameters')))}. Everything beyond is extrapolation."
+        f"Fitted to networks k-k-1 from P = {count(min(curve(name)))} to "
+        f"{count(max(curve(name)))}: "
+        f"queries grow as P^{fits[0].exponent:.2f}, own seconds as P^{fits[1].exponent:.2f}. Used "
+        f"beyond the largest of them: {queries.scale:.3g} P^{queries.exponent:.2f} queries and "
+        f"{seconds.scale:.2g} P^{seconds.exponent:.2f} seconds, since P parameters need at least "
+        f"P scalar answers, and every number sent must be read, about P^1.5 of them here. "
+        f"Everything below is extrapolation."
     )
     header = ["model", "parameters P", "queries", "price",
               *(f"at {rate:g}/s" for rate in RATES), "own time, one core", "note"]  # fmt: skip
@@ -184,6 +205,7 @@ def draw(path: Path) -> None:
 
     matplotlib.use("svg")
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import NullFormatter
 
     plt.rcParams["svg.hashsalt"] = "unrelu"
     figure, axes = plt.subplots(2, 4, figsize=(14, 6.4), layout="constrained")
@@ -205,8 +227,11 @@ def draw(path: Path) -> None:
                 panel.loglog(grid, [law(x) for x in grid], "-", lw=0.8, color=line.get_color())
         panel.set_title(name, fontsize=10)
         panel.set_xlabel(axis, fontsize=8)
+        panel.xaxis.set_minor_formatter(NullFormatter())
         if places:
-            panel.legend(fontsize=7, frameon=False)
+            low, high = panel.get_ylim()
+            panel.set_ylim(low, high * (high / low) ** 0.35)  # room for the legend
+            panel.legend(fontsize=7, frameon=False, loc="upper left")
         panel.grid(alpha=0.3)
     axes.ravel()[-1].axis("off")
     path.parent.mkdir(exist_ok=True)

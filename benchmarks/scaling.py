@@ -139,7 +139,7 @@ CURVES: dict[str, tuple[str, list[tuple[str, Callable[[int], dict[str, Any]]]]]]
     "depth 2, parameters": (
         "parameters of k-k-1",
         [(f"{k}-{k}-1", partial(two_layer, shape=(k, k, 1), x=k * (k + 2) + 1))
-         for k in (8, 16, 32, 64, 128)],
+         for k in (8, 16, 32, 64, 128, 256)],
     ),
     "depth 3, parameters": (
         "parameters of 2k-k-k-1",
