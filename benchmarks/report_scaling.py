@@ -133,10 +133,12 @@ def price(queries: float) -> float:
 
 
 def _time(seconds: float) -> str:
-    for unit, length in (("years", 3.156e7), ("days", 86_400.0), ("hours", 3600.0)):
+    for unit, length in (
+        ("years", 3.156e7), ("days", 86_400.0), ("hours", 3600.0), ("minutes", 60.0),
+    ):  # fmt: skip
         if seconds >= length:
             return f"{short(seconds / length)} {unit}"
-    return f"{short(seconds / 60)} minutes"
+    return f"{short(seconds)} seconds"
 
 
 #: Least exponents of the extrapolation: a scalar answer tells one number, so P parameters need P
