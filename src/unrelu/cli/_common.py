@@ -200,14 +200,14 @@ class _Live(RichProgress):
             parts.append(f"{total * meter.price:,.4g} spent")
         now = meter.sent - self._first
         seconds = time.monotonic() - self._start
-        if self._expected is not None and now > 0:
+        asking = meter.stage_name == "certificate"
+        if self._expected is not None and now > 0 and not asking:
             left = max(0, self._expected - now)
             speed = now / max(seconds, 1e-3)
             if self._rate is not None:
                 speed = min(speed, self._rate)
             parts.append(f"about {duration(left / speed)} left" if left else "about to end")
-        asking = meter.stage_name == "certificate"
-        parts.append("certificate: being checked" if asking else "certificate: not yet")
+        parts.append("certificate: held-out inputs" if asking else "certificate: not yet")
         return " | ".join(parts)
 
 
