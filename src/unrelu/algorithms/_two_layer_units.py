@@ -1,0 +1,219 @@
+"""The units that a depth-2 extraction knows so far: asked, judged, sharpened, tidied."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from unrelu._types import BoolArray, FloatArray
+from unrelu.algorithms._two_layer_config import TwoLayerConfig
+from unrelu.kernels.units import Units, merge_units, parallel_groups
+from unrelu.oracles.base import Oracle
+from unrelu.progress import Progress
+from unrelu.result import StageReport
+from unrelu.steps.domains import Domain
+from unrelu.steps.noise import NoiseModel
+from unrelu.steps.refine import Refiner, predicted_error
+
+__all__ = ["KnownUnits", "Saturated"]
+
+
+class Saturated(Exception):
+    """A probability underflowed where a log-odds was needed."""
+
+
+class KnownUnits:
+    """What a run knows so far, and how that is sharpened, joined and judged."""
+
+    def __init__(
+        self,
+        oracle: Oracle,
+        domain: Domain,
+        rng: np.random.Generator,
+        progress: Progress,
+        config: TwoLayerConfig,
+    ) -> None:
+        self.oracle, self.domain, self.rng = oracle, domain, rng
+        self.progress, self.config = progress, config
+        self.reach = config.survey.reach
+        self.log_odds = False
+        self.reference = 0
+        self.inner_outputs = oracle.output_dim
+        self.deepest = config.deepest
+        self.stages: list[StageReport] = []
+        self.noise: NoiseModel | None = None
+        self.units: Units | None = None
+        self.covariance = np.zeros((0, 0))
+        self.checked = np.empty((0, oracle.input_dim)), np.empty((0, oracle.output_dim))
+        self.coarse = self.lifted = self.nested = False
+        self.spread = 0.0
+
+    @contextmanager
+    def stage(self, name: str, message: str = "") -> Iterator[dict[str, Any]]:
+        """Charge and time what happens inside; details may be filled in."""
+        details: dict[str, Any] = {}
+        before = self.oracle.queries.total
+        start = time.perf_counter()
+        try:
+            with self.oracle.stage(name):
+                yield details
+        finally:
+            self.stages.append(
+                StageReport(
+                    name,
+                    queries=self.oracle.queries.total - before,
+                    seconds=time.perf_counter() - start,
+                    message=message,
+                    details=details,
+                )
+            )
+
+    def draw(self, n: int) -> FloatArray:
+        return self.domain.draw(n, self.rng)
+
+    def ask(self, points: FloatArray) -> FloatArray:
+        """Ask the oracle, never outside the domain by a rounding error."""
+        if self.domain.bounds is not None:
+            points = np.clip(points, self.domain.low, self.domain.high)
+        answers = self.oracle(points)
+        if self.log_odds and np.isnan(answers).any():
+            raise Saturated
+        return answers
+
+    def residual(self, points: FloatArray) -> FloatArray:
+        answers = self.ask(points)
+        return answers if self.units is None else answers - self.units(points)
+
+    def residual_noise(self) -> NoiseModel:
+        """Noise of the residual: of the answers, and of the units found so far."""
+        assert self.noise is not None
+        if self.units is None or self.units.count == 0:
+            return self.noise
+        points = self.draw(64)
+        error = predicted_error(self.units, self.covariance, points)
+        distance = np.linalg.norm(points - self.units.base, axis=1)
+        growth = float(np.max(error / distance))
+        return self.noise.widened(0.0, growth)
+
+    def ill_conditioned(self) -> bool:
+        """Whether the predicted error leaves little of the function."""
+        error = float(np.sqrt(np.mean(self.errors(self.draw(256)) ** 2)))
+        return error > self.config.useful * self.spread > 0
+
+    def refine(self) -> None:
+        """Sharpen the units where the predicted error is above the goal."""
+        if not self.coarse:
+            self.tidy()
+        assert self.units is not None
+        assert self.noise is not None
+        config = self.config
+        k, d, m = self.units.count, self.domain.dimension, len(self.units.outputs)
+        if self.coarse:
+            limit = int(np.ceil(config.coarse_effort * (m + k) / m))
+            passes = config.lifted_passes if self.lifted else config.coarse_passes
+        else:
+            effort = config.effort + config.effort_thin * d**-0.65
+            effort += config.effort_wide * max(0.0, math.log10(max(1, k) / d))
+            if self.domain.bounds is not None:
+                effort = config.effort_bounded
+            limit, passes = max(config.least_points, int(effort * k)), 1
+        points = self.draw(256)
+        goal = config.precision * self.spread
+        if self.domain.bounds is not None:
+            goal *= 0.1  # units that typical inputs hardly see weigh little in the mean
+        refiner = Refiner(
+            self.ask,
+            self.units,
+            self.covariance,
+            self.noise,
+            self.draw,
+            rng=self.rng,
+            bounds=self.domain.bounds,
+            config=dataclasses.replace(
+                config.refine,
+                outward=config.log_odds_outward if self.log_odds else config.refine.outward,
+            ),
+            gradient_config=config.gradients,
+        )
+        factor = config.coarse_goal if self.coarse else 1.0
+        goal = max(goal, factor * float(self.level(points).max()))
+        with self.stage("refinement") as details:
+            for done in range(2 * passes if self.coarse else passes):
+                self.progress.update("refinement", done, passes)
+                refiner.measure(limit, goal)
+                self.units, self.covariance = refiner.units, refiner.covariance
+                if done + 1 >= passes and not self.ill_conditioned():
+                    break
+            self.sharpen_worst(refiner, limit, goal)
+            values = config.values_per_unit * (k + 1)
+            if not self.coarse and self.domain.bounds is None:
+                values = min(values, 0.25 * config.effort * k * d)
+            refiner.settle(int(values), self.checked)
+            details["points"] = refiner.measured
+        self.units, self.covariance = refiner.units, refiner.covariance
+        self.tidy()
+
+    def sharpen_worst(self, refiner: Refiner, limit: int, goal: float) -> None:
+        """Measure more where a few inputs see a unit that is still poorly known."""
+        config = self.config
+        for _ in range(0 if self.coarse else config.worst_passes):
+            points = self.domain.draw_wide(config.worst_draws, self.rng)
+            error = self.errors(points)
+            usual = config.worst_excess * float(np.sqrt(np.mean(error**2)))
+            if self.domain.bounds is not None:
+                usual = 0.0
+            if error.max() <= max(config.worst * self.spread, usual):
+                return
+            worst = points[np.argsort(error)[-refiner.config.tests // 8 :]]
+            if not refiner.measure(limit, goal, worst):
+                return
+            self.units, self.covariance = refiner.units, refiner.covariance
+
+    def tidy(self) -> None:
+        """Join units that share a hyperplane, and drop those that are nothing but noise."""
+        assert self.units is not None
+        root = math.sqrt(self.domain.dimension)
+        std = root * self.deviations()
+        self.keep(np.linalg.norm(self.units.weights, axis=1) > self.config.noise_unit * std)
+        std = root * self.deviations()
+        norms = np.linalg.norm(self.units.weights, axis=1)
+        angle = np.minimum(self.config.same * std / norms + 1e-12, 0.1)
+        for group in parallel_groups(self.units, angle):
+            # On one line exact answers tell kinks apart; two lines may meet one unit twice.
+            axes = self.units.axes[group]
+            if self.coarse or np.abs(axes @ axes[0]).min() < 1.0 - 1e-9:
+                self.units, change = merge_units(self.units, group)
+                self.covariance = change @ self.covariance @ change.T
+        size = np.linalg.norm(self.units.outputs, axis=0)
+        size *= np.linalg.norm(self.units.weights, axis=1)
+        self.keep(size > self.config.noise_unit * root * self.deviations())
+
+    def deviations(self) -> FloatArray:
+        """Return the standard deviation of an entry of each unit's weights, ``(k,)``."""
+        assert self.units is not None
+        m = len(self.units.outputs)
+        return np.asarray(np.sqrt(np.maximum(np.diagonal(self.covariance)[m:], 0.0)))
+
+    def keep(self, which: BoolArray) -> None:
+        """Drop all other units."""
+        assert self.units is not None
+        m = len(self.units.outputs)
+        self.units = self.units.kept(which)
+        index = np.concatenate([np.arange(m), m + np.flatnonzero(which)])
+        self.covariance = self.covariance[np.ix_(index, index)]
+
+    def errors(self, points: FloatArray) -> FloatArray:
+        """Predicted error of the units at points, ``(n,)``."""
+        assert self.units is not None
+        return predicted_error(self.units, self.covariance, points)
+
+    def level(self, points: FloatArray) -> FloatArray:
+        """Noise at points, ``(n, m)``."""
+        assert self.noise is not None
+        return self.noise.at(points)
