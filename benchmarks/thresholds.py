@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from benchmarks.harness import Row, main
+from benchmarks.harness import NotHereError, Row, main
 from unrelu.algorithms.structured_layers import recover_binary_layer, recover_even_layer
 from unrelu.algorithms.threshold_detector import detect_directions
 from unrelu.algorithms.thresholds import learn_halfspaces, recover_lowest_layer
@@ -452,6 +452,51 @@ def run_mlp(seed: int, count: int) -> dict[str, Any]:
     }
 
 
+def run_torch_mlp(seed: int, count: int) -> dict[str, Any]:
+    """The same with torch: the better, by training loss, of two rates of a decaying Adam."""
+    try:
+        import torch
+    except ImportError as error:
+        raise NotHereError("torch is not installed: pip install torch") from error
+
+    torch.set_num_threads(1)
+    truth = orthonormal(10, 10, np.random.default_rng(seed))
+    points = np.random.default_rng([seed, 77]).standard_normal((count, 10)).astype(np.float32)
+    x = torch.from_numpy(points)
+    y = torch.from_numpy((points @ truth.T > 2.0).any(axis=1).astype(np.float32))
+    begin = time.perf_counter()
+    best, rows = np.inf, np.empty((0, 10))
+    for rate in (2e-3, 1e-2):
+        torch.manual_seed(seed)
+        model = torch.nn.Sequential(
+            torch.nn.Linear(10, 30), torch.nn.ReLU(),
+            torch.nn.Linear(30, 30), torch.nn.ReLU(), torch.nn.Linear(30, 1),
+        )  # fmt: skip
+        adam = torch.optim.Adam(model.parameters(), lr=rate)
+        decay = torch.optim.lr_scheduler.CosineAnnealingLR(adam, 12)
+        for _ in range(12):
+            total = 0.0
+            for part in torch.randperm(count).split(1000):
+                adam.zero_grad()
+                loss = torch.nn.functional.binary_cross_entropy_with_logits(
+                    model(x[part])[:, 0], y[part]
+                )
+                loss.backward()
+                adam.step()
+                total += float(loss.detach()) * len(part)
+            decay.step()
+        if total < best:
+            best, rows = total, model[0].weight.detach().numpy().astype(float)
+    rows = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    angle = float(np.arccos(np.clip((rows @ truth.T).max(axis=0), -1, 1)).max())
+    return {
+        "success": angle <= 1e-3,
+        "angle": angle,
+        "loss": best / count,
+        "seconds": time.perf_counter() - begin,
+    }
+
+
 TENMILLION = 10_000_000
 ROWS = [
     Row(
@@ -592,6 +637,11 @@ ROWS = [
     Row("baseline FastICA, sign union N=1e6", partial(run_fastica, count=1_000_000), SEEDS[:3]),
     Row("baseline PCA, sign union N=1e6", partial(run_pca, count=1_000_000), SEEDS[:3]),
     Row("baseline MLP with Adam, sign union N=1e6", partial(run_mlp, count=1_000_000), SEEDS[:3]),
+    Row(
+        "baseline torch MLP with Adam, sign union N=1e6",
+        partial(run_torch_mlp, count=1_000_000),
+        SEEDS[:3],
+    ),
 ]
 
 
