@@ -131,7 +131,7 @@ def samples_to_see(width: float, miss: float) -> int:
     if not math.isfinite(width):
         return 0
     mass = min(0.5, width * GAUSSIAN_AT_ONE)
-    return math.ceil(math.log(miss) / math.log1p(-mass))
+    return math.ceil(math.log(miss) / math.log1p(-max(mass, 1e-15)))
 
 
 def width_seen(samples: int, miss: float) -> float:

@@ -67,7 +67,7 @@ def choose_stretch(
         With the noise for lines at that magnification.
     """
     constant = float(noise.absolute.max())
-    if constant <= config.coarse * spread:
+    if constant <= config.coarse * spread or spread == 0.0:
         return 1.0, noise
     for stretch in config.magnifications:
         scale = stretch * math.sqrt(d)

@@ -36,7 +36,7 @@ from unrelu.steps.learner_search import (
 from unrelu.steps.noise import NoiseModel, Samples
 from unrelu.steps.survey import SurveyLine, calibrate, scan_line, survey
 
-__all__ = ["LearnerConfig", "Learning"]
+__all__ = ["LearnerConfig", "Learning", "lattice_noise"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,6 +76,12 @@ class LearnerConfig:
     """Parameters up to which its outcome is polished as well."""
     lines: int = 6
     """First lines tried, if one leaves doubt."""
+    mute: float = 5.0
+    """Spread of the answers over the lattice of their rounding below which a line would only
+    find the kinks of the rounding: samples are asked instead."""
+    buried: float = 2.0
+    """Spread of the answers over their noise below which a line search that meets its limit
+    has found the noise."""
     hopeless: float = 0.2
     """Residual over the spread of F above which a fourth line is not tried."""
     residual_lines: int = 12
@@ -117,6 +123,7 @@ class Learning:
         self.x, self.y = np.empty((0, d)), np.empty((0, m))
         self.gaussian: BoolArray = np.empty(0, dtype=bool)
         self.noise = NoiseModel(np.zeros(m), np.zeros(m))
+        self.lattice = 0.0
         self.neurons: Neurons | None = None
         self.candidates: list[Neurons] = []
         self.stages: list[StageReport] = []
@@ -144,7 +151,7 @@ class Learning:
 
     @property
     def epsilon(self) -> float:
-        """Accuracy asked for, in answer neurons; never below the rounding of the answers."""
+        """Accuracy asked for, in answer units; never below the rounding of the answers."""
         tiny = 1e-14 * float(np.abs(self.y).max(initial=1e-300))
         return max(self.asked * (self.spread if self.relative else 1.0), tiny)
 
@@ -153,6 +160,11 @@ class Learning:
         """Whether the answers' noise is more than rounding in float64."""
         noise = float(self.noise.absolute.max())
         return self.single or noise > self.config.far.coarse * self.spread
+
+    @property
+    def mute(self) -> bool:
+        """Whether the samples show nothing but rounding errors."""
+        return 0.0 < self.spread <= self.config.mute * self.lattice
 
     @property
     def single(self) -> bool:
@@ -239,6 +251,15 @@ class Learning:
             details["noise"] = float(self.noise.absolute.max())
         with self.stage("samples"):
             self.sample(self.rng.standard_normal((self.config.pilot, self.d)))
+        least = np.array([lattice_noise(column) for column in self.y.T])
+        self.lattice = float(least.max())
+        # Points where the answers happen to be exact, zeros, must not make the noise zero.
+        steepest = np.max(
+            [np.abs(y / line.norms(t)[:, None]).max(axis=0) for t, y in seeds], axis=0
+        )
+        growth = np.maximum(self.noise.growth, 1e-2 * np.finfo(np.float64).eps * steepest)
+        least = np.maximum(least, math.sqrt(self.d) * growth)
+        self.noise = NoiseModel(np.maximum(self.noise.absolute, least), growth)
         return line, seeds
 
     def first_line(self, line: SurveyLine, seeds: list[Samples]) -> Neurons:
@@ -258,6 +279,10 @@ class Learning:
                 reach = config.far.reach
                 line = gaussian_line(self.d, self.rng, reach=reach, stretch=stretch)
                 seeds = self.clusters(line)
+        searching = config.search.survey
+        buried = self.spread <= config.buried * float(self.noise.absolute.max())
+        if buried:  # ever more noise would have to be assumed before it finds nothing
+            searching = dataclasses.replace(searching, attempts=1)
         self.progress.update("line search", 0, None)
         with self.stage("line search") as details:
             scan, noise = scan_line(
@@ -265,10 +290,12 @@ class Learning:
                 line,
                 noise,
                 seeds,
-                config=config.search.survey,
+                config=searching,
                 line_config=config.search.line,
             )
             details |= {"kinks": len(scan.kinks), "rounds": scan.rounds}
+        if buried and not scan.complete:
+            return self.flat()
         self.progress.update("gradients", 0, None, f"{len(scan.kinks)} kinks")
         with self.stage("gradients"):
             found = survey(
@@ -286,6 +313,13 @@ class Learning:
                 neurons = measure_biases(self.oracle, neurons, rng=self.rng, config=config.far)
         self.progress.update("gradients", 1, 1, f"{neurons.count} neurons")
         return neurons
+
+    def flat(self) -> Neurons:
+        """Return the mean of the samples: no neurons."""
+        m = self.oracle.output_dim
+        none, linear = np.empty((0, self.d)), np.zeros((m, self.d))
+        mean = self.y[self.gaussian].mean(axis=0)
+        return Neurons(none, np.empty(0), np.empty((m, 0)), linear, mean)
 
     def clusters(self, line: SurveyLine) -> list[Samples]:
         """Ask the small clusters of points that a line search starts from."""
@@ -318,7 +352,7 @@ class Learning:
         while True:
             have, want = int(self.gaussian.sum()), self.samples_wanted(neurons)
             self.progress.update("samples", min(have, want), want, f"{neurons.count} neurons")
-            if self.good(neurons):
+            if self.mute or self.good(neurons):
                 if have >= want:
                     return neurons
                 with self.stage("samples"):
@@ -416,9 +450,9 @@ class Learning:
                 line = gaussian_line(self.d, self.rng, reach=reach)
                 with self.stage("calibration"):
                     seeds = self.clusters(line)
-            neurons = self.first_line(line, seeds)
+            neurons = self.flat() if self.mute else self.first_line(line, seeds)
             self.keep(neurons)
-            if self.coarse:
+            if self.coarse and neurons.count:
                 neurons = self.polish(neurons)
                 self.keep(neurons)
             neurons = self.validate(neurons)
@@ -443,6 +477,19 @@ class Learning:
         """Remember the best neurons so far: what is returned if the budget ends."""
         if self.neurons is None or self.square_error(neurons) < self.square_error(self.neurons):
             self.neurons = neurons
+
+
+def lattice_noise(answers: FloatArray) -> float:
+    """Return the noise of answers, ``(n,)``, that are rounding errors and nothing else; else 0.
+
+    Neighbouring points may share such an error, which hides it from differences.
+    But a function that bends has a value of its own at every random point, up to
+    one or two flat pieces: several values that return are the lattice of rounding.
+    """
+    values, counts = np.unique(answers, return_counts=True)
+    common = values[np.argmax(counts)]
+    again = values[(counts > 1) & (values != common)]
+    return float(np.median(np.abs(again - common))) if len(again) > 1 else 0.0
 
 
 def join_candidates(candidates: list[Neurons]) -> Neurons:
