@@ -34,8 +34,9 @@ endif
 test: $(STAMP) ## run the default tests (under 10 minutes on 2 cores)
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
-torch: ## run torch's tests in an environment of its own (part of make environments)
-	.venvs/torch/bin/python -m pytest -p no:cacheprovider tests/oracles/test_torch.py
+torch: ## run the tests of torch and JAX in their environment (part of make environments)
+	.venvs/torch/bin/python -m pytest -p no:cacheprovider tests/oracles/test_torch.py \
+		tests/oracles/test_targets.py -k "test_torch or jax"
 
 environments: ## install model servers, torch and a browser for the tests that use them
 	PYTHON=$(PYTHON) REQUIRED="$(REQUIRED)" sh tests/environments.sh

@@ -203,7 +203,7 @@ def test_callables_get_the_shape_they_want():
 
 
 def test_a_jax_function_is_a_callable():
-    jax = pytest.importorskip("jax", reason="install it with: pip install jax")
+    jax = pytest.importorskip("jax", reason="run: make environments torch")
     weights = np.random.default_rng(0).standard_normal((10, 2)).astype(np.float32)
 
     def model(scale):

@@ -85,7 +85,8 @@ class _Axes:
             parts.append(
                 f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" '
                 f'y1="{place:.1f}" y2="{place:.1f}"/>'
-                f'<text x="{LEFT - 6}" y="{place + 4:.1f}" text-anchor="end">{_label(y, self.log_y)}</text>'
+                f'<text x="{LEFT - 6}" y="{place + 4:.1f}" text-anchor="end">'
+                f"{_label(y, self.log_y)}</text>"
             )
         if x_ticks:
             for x in _ticks(self.x0, self.x1, False):
