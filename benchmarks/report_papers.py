@@ -176,7 +176,7 @@ CLAIMS: dict[str, list[Claim]] = {
         Claim("Figure 3: noise in the null space leaves the network's answers unchanged",
               "span", ("obfuscation",), ("logit_change", "unchanged", "noise_norm")),
         Claim("Figure 1: very thin layers on top hide part of the span", "span", ("thin",),
-              ("rank", "rank_at_100", "silent")),
+              ("rank", "full", "half", "silent")),
     ],
     "awasthi": [
         Claim("Theorem 4.1 and Algorithm 1: exact from exact tensors, m ≤ d", "samples",
