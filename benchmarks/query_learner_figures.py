@@ -100,8 +100,9 @@ def draw(data: dict[str, Any]) -> None:
             axes[2].semilogy(place, heights, mark, label=key)
     axes[2].set_xticks(place, [row["name"] for row in rows], rotation=75, fontsize=7)
     axes[2].set(ylabel="error / std(F)", title="Error at equal queries")
+    axes[2].set_ylim(top=1e3)
     for axis in axes:
-        axis.legend(fontsize=8)
+        axis.legend(fontsize=8, **({"loc": "upper center", "ncols": 3} if axis is axes[2] else {}))
         axis.grid(alpha=0.3)
     FIGURE.parent.mkdir(exist_ok=True)
     figure.savefig(FIGURE, metadata={"Date": None})
@@ -112,6 +113,9 @@ def tables(data: dict[str, Any]) -> str:
 
     def number(value: Any) -> str:
         return "" if value is None else f"{value:.1e}"
+
+    def times(value: float) -> str:
+        return f"{value:,.0f}" if value < 1e5 else f"{value:.0e}"
 
     rows = summary(data["baselines"])
     seeds = rows[0]["seeds"]
@@ -124,8 +128,8 @@ def tables(data: dict[str, Any]) -> str:
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
         *(
             f"| {r['name']} | {r['queries']:,.0f} | {number(r['learner'])} | "
-            f"{number(r['scikit-learn'])} | {number(r['torch'])} | {r['ratio']:,.0f} | "
-            f"{r['least ratio']:,.0f} |"
+            f"{number(r['scikit-learn'])} | {number(r['torch'])} | {times(r['ratio'])} | "
+            f"{times(r['least ratio'])} |"
             for r in rows
         ),
         "",
