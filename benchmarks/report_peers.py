@@ -40,7 +40,7 @@ def wins(runs: Runs) -> int:
 def cell(runs: Runs | None) -> str:
     """Say how many succeeded, and how many were wrong without saying so."""
     if not runs:
-        return ""
+        return "–"
     wrong = sum(run.get("silently_wrong", 0) for run in runs)
     return f"{wins(runs)}/{len(runs)}" + (f", {wrong} silently wrong" if wrong else "")
 
@@ -243,7 +243,7 @@ def headline() -> str:
             runs = found.get(key)
             error = median(runs, "error") if runs else None
             text = cell(runs)
-            row.append(f"{text}; {short(error)}" if text and error is not None else text)
+            row.append(f"{text}; {short(error)}" if error is not None else text)
         rows.append(row)
     return markdown(["target", "unrelu", *(f"{name}, tuned" for name, _ in wanted)], rows)
 
