@@ -105,11 +105,12 @@ class Diagnosis:
 
     def sentences(self) -> list[str]:
         """Say the facts to a person."""
-        lines = [
-            f"inputs: {self.input_dim}, outputs: {self.output_dim} ({self.kind})",
-            f"precision {self.precision}, noise floor {self.noise:.2g} "
-            f"({self.relative_noise:.2g} of the answers' size)",
-        ]
+        lines = [f"inputs: {self.input_dim}, outputs: {self.output_dim} ({self.kind})"]
+        if self.kind != "labels":
+            lines.append(
+                f"precision {self.precision}, noise floor {self.noise:.2g} "
+                f"({self.relative_noise:.2g} of the answers' size)"
+            )
         if not self.deterministic:
             lines.append("the same point gives different answers: averaging will be needed")
         elif not self.batch_consistent:
