@@ -70,7 +70,8 @@ class RankCurves:
         One list per network.
     lost
         Share of samples without a gradient, per network: the network is silent
-        there, a kink crosses the steps, or the ray meets no boundary.
+        there, a kink crosses the steps, the ray meets no boundary, or
+        (Algorithm 2) the span is complete already.
     silent
         Share of Gaussian inputs at which the network is dead, per network.
     gamma_log2
@@ -110,12 +111,13 @@ class RankCurves:
         half = [2 * rank >= self.full for rank in final]
         kept = sum(a and h for a, h in zip(assumed, half, strict=True))
         gamma = float(np.median(self.gamma_log2))
+        words = f"log2 γ about {gamma:.0f}" if np.isfinite(gamma) else "γ is 0"
         return (
             f"{self.network} {self.method}: rank {np.median(final):g} of {self.full} "
             f"({min(final)} to {max(final)}) from {self.samples[-1]} samples, full in "
             f"{sum(r == self.full for r in final)} of {len(final)} networks, half in "
             f"{sum(half)}; silent {np.median(self.silent):.0%} (up to {max(self.silent):.0%}), "
-            f"log2 γ about {gamma:.0f}; assumptions may hold in {sum(assumed)}, of which {kept} "
+            f"{words}; assumptions may hold in {sum(assumed)}, of which {kept} "
             "reach half"
         )
 
@@ -188,12 +190,14 @@ def normal_rows(net: ReLUNetwork, samples: int, seed: int) -> tuple[FloatArray, 
         return rows, oracle.queries.total
     resolution = measure_resolution(oracle, rng, boundary, scale=1.0, scales=scales)
     # Ranks cut at 1e-5 need no more than 7 digits: half of the bits are saved.
-    step, finest = 1e-5, max(resolution.noise / 2.0, 1e-14)
+    step, finest = 1e-5, max(resolution.noise / 2.0, 1e-13)
     origin = np.zeros((1, n))
     inside = oracle(origin)[:, 0]
     span = np.empty((0, n))
     near = dataclasses.replace(scales, growths=4)  # to 64 times an input's norm
     for i in range(samples):
+        if len(span) == min(n, len(net.weights[0])):
+            break  # nothing is left to find
         x = rng.standard_normal((1, n))
         x -= (x @ span.T) @ span
         ray = x / np.linalg.norm(x)

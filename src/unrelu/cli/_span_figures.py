@@ -91,7 +91,7 @@ def _pyplot() -> Any:
 
 
 def draw_curves(curves: Sequence[RankCurves], title: str, path: Path) -> Path:
-    """Draw one panel per method: per shape the median over networks, and their range."""
+    """Draw one panel per method: per shape the median over networks, and each of them."""
     pyplot = _pyplot()
     methods = list(dict.fromkeys(curve.method for curve in curves))
     figure, axes = pyplot.subplots(
@@ -105,10 +105,10 @@ def draw_curves(curves: Sequence[RankCurves], title: str, path: Path) -> Path:
             (line,) = axis.plot(
                 curve.samples, np.median(ranks, axis=0), style, label=curve.network, linewidth=2
             )
-            if len(ranks) > 1:
-                axis.fill_between(
-                    curve.samples, ranks.min(axis=0), ranks.max(axis=0), alpha=0.12,
-                    color=line.get_color(), linewidth=0,
+            if len(ranks) > 1:  # each network, thin
+                axis.plot(
+                    curve.samples, ranks.T, color=line.get_color(), linewidth=0.8, alpha=0.35,
+                    zorder=1,
                 )  # fmt: skip
         full = chosen[0].full
         for level, words in ((full, "k"), (full / 2, "k/2")):
@@ -146,7 +146,7 @@ def draw_obfuscation(facts: dict[str, Any], path: Path) -> Path:
             axis.set_title(f"{row['prediction'][i]}  ({row['probability'][i]:.3f})", fontsize=8)
             axis.set_xticks([])
             axis.set_yticks([])
-        line[0].set_ylabel(row["name"], fontsize=7)
+        line[0].set_ylabel(row["name"].replace("within ", "within\n"), fontsize=8)
     figure.tight_layout()
     figure.savefig(path, dpi=150)
     pyplot.close(figure)

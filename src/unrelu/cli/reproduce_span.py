@@ -46,7 +46,7 @@ def reproduce_span(
     ] = 100,
     networks: Annotated[
         int, typer.Option("--networks", min=1, help="Networks per shape, Figures 1 and 2.")
-    ] = 5,
+    ] = 3,
     epochs: Annotated[int, typer.Option("--epochs", min=1, help="Passes over the data.")] = 5,
     noise: Annotated[
         float,
@@ -109,8 +109,8 @@ def reproduce_span(
                     progress=progress,
                 )  # fmt: skip
             titles = {
-                1: f"Thin networks: part of the span (median and range of {networks})",
-                2: f"Moderate widths: the whole span (median and range of {networks})",
+                1: f"Thin networks: part of the span (median of {networks}, and each)",
+                2: f"Moderate widths: the whole span (median of {networks}, and each)",
             }
             picture = span_figures.draw_curves(curves, titles[figure], stem.with_suffix(".png"))
             facts = summary = [dataclasses.asdict(curve) for curve in curves]
