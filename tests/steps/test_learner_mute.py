@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from unrelu.algorithms.query_learner import learn_from_queries
+from unrelu.kernels.learner_formulas import lattice_noise
 from unrelu.networks import ReLUNetwork
-from unrelu.steps.learner_run import lattice_noise
 
 
 def network(rows, biases, outputs, constant=0.0):

@@ -9,6 +9,10 @@ from __future__ import annotations
 import dataclasses
 import math
 
+import numpy as np
+
+from unrelu._types import FloatArray
+
 __all__ = [
     "FaithfulConstants",
     "bump_square_loss",
@@ -16,6 +20,7 @@ __all__ = [
     "coefficient_bound",
     "gradient_step",
     "interval_length",
+    "lattice_noise",
     "neuron_bounds",
     "samples_to_see",
     "search_range",
@@ -139,3 +144,16 @@ def width_seen(samples: int, miss: float) -> float:
     if samples < 1:
         return math.inf
     return -math.expm1(math.log(miss) / samples) / GAUSSIAN_AT_ONE
+
+
+def lattice_noise(answers: FloatArray) -> float:
+    """Return the noise of answers, ``(n,)``, that are rounding errors and nothing else; else 0.
+
+    Neighbouring points may share such an error, which hides it from differences.
+    But a function that bends has a value of its own at every random point, up to
+    one or two flat pieces: several values that return are the lattice of rounding.
+    """
+    values, counts = np.unique(answers, return_counts=True)
+    common = values[np.argmax(counts)]
+    again = values[(counts > 1) & (values != common)]
+    return float(np.median(np.abs(again - common))) if len(again) > 1 else 0.0

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
-from unrelu.kernels.learner_compress import CompressConfig, compress_neurons
+from unrelu.kernels.learner_compress import compress_neurons
 from unrelu.kernels.learner_formulas import (
-    FaithfulConstants,
     bump_width,
     coefficient_bound,
+    lattice_noise,
     samples_to_see,
 )
 from unrelu.kernels.learner_neurons import Neurons, join_neurons
@@ -24,81 +24,14 @@ from unrelu.kernels.learner_regression import bounded_least_squares, relu_featur
 from unrelu.oracles.base import Oracle
 from unrelu.progress import Progress
 from unrelu.result import StageReport
-from unrelu.steps.learner_certificate import LearnerCertificateConfig
-from unrelu.steps.learner_far import FarConfig, choose_stretch, measure_biases
-from unrelu.steps.learner_polish import PolishConfig, band_points, in_band, polish_neurons
-from unrelu.steps.learner_search import (
-    SearchConfig,
-    gaussian_line,
-    residual_noise,
-    search_residual,
-)
+from unrelu.steps.learner_config import LearnerConfig
+from unrelu.steps.learner_far import choose_stretch, measure_biases
+from unrelu.steps.learner_polish import band_points, in_band, polish_neurons
+from unrelu.steps.learner_search import gaussian_line, residual_noise, search_residual
 from unrelu.steps.noise import NoiseModel, Samples
 from unrelu.steps.survey import SurveyLine, calibrate, scan_line, survey
 
-__all__ = ["LearnerConfig", "Learning", "lattice_noise"]
-
-
-@dataclasses.dataclass(frozen=True)
-class LearnerConfig:
-    """Every choice of the learner that is a number."""
-
-    search: SearchConfig = dataclasses.field(default_factory=SearchConfig)
-    far: FarConfig = dataclasses.field(default_factory=FarConfig)
-    polish: PolishConfig = dataclasses.field(default_factory=PolishConfig)
-    compress: CompressConfig = dataclasses.field(default_factory=CompressConfig)
-    certificate: LearnerCertificateConfig = dataclasses.field(
-        default_factory=LearnerCertificateConfig
-    )
-    pilot: int = 48
-    """Gaussian samples asked first; they tell the spread of F."""
-    goal: float = 1.0 / 3.0
-    """Root mean square residual over epsilon at which the samples agree: the compression
-    may add a quarter, and the certificate's bound lies above the mean."""
-    miss: float = 1e-3
-    """Odds of missing a bump of the narrowest width within one deviation of the origin."""
-    floor: int = 250
-    effort: float = 0.4
-    """Where neither R nor the narrowest width is given, bumps are looked for with at most
-    this part of the queries spent, but at least ``floor`` samples."""
-    unexplained: float = 20.0
-    """Rounding noise of the answers over what the neurons found would cause: near 1 for
-    networks that are known, 100 to 1e6 where large terms cancel, as those of a bump do."""
-    decimals: int = 13
-    """Answers that end at this decimal or before are printed ones: rounded on purpose."""
-    probes: int = 30_000
-    """Samples spent at most to find what causes unexplained rounding noise."""
-    features: int = 100
-    regression: float = 6.0
-    """Where lines did not do: candidate neurons of the regression at most, and samples per
-    coefficient."""
-    small: int = 600
-    """Parameters up to which its outcome is polished as well."""
-    lines: int = 6
-    """First lines tried, if one leaves doubt."""
-    mute: float = 5.0
-    """Spread of the answers over the lattice of their rounding below which a line would only
-    find the kinks of the rounding: samples are asked instead."""
-    buried: float = 2.0
-    """Spread of the answers over their noise below which a line search that meets its limit
-    has found the noise."""
-    hopeless: float = 0.2
-    """Residual over the spread of F above which a fourth line is not tried."""
-    residual_lines: int = 12
-    """Lines through bad samples, per first line."""
-    futile: int = 3
-    """Of them, how many may find nothing in a row."""
-    samples_per_parameter: float = 3.0
-    """Gaussian samples for the polish of coarse answers; below 2 it overfits."""
-    band: int = 4
-    """Samples around the hyperplanes of a bump found in coarse answers, per parameter."""
-    compression: float = 0.25
-    """Part of epsilon that merging and dropping neurons may cost."""
-    foreign: float = 0.05
-    """Residual over the spread of F above which the target is no such network."""
-    constants: FaithfulConstants = dataclasses.field(default_factory=FaithfulConstants)
-    max_intervals: int = 20_000
-    """Intervals that the faithful mode accepts."""
+__all__ = ["LearnerConfig", "Learning"]
 
 
 class Learning:
@@ -477,19 +410,6 @@ class Learning:
         """Remember the best neurons so far: what is returned if the budget ends."""
         if self.neurons is None or self.square_error(neurons) < self.square_error(self.neurons):
             self.neurons = neurons
-
-
-def lattice_noise(answers: FloatArray) -> float:
-    """Return the noise of answers, ``(n,)``, that are rounding errors and nothing else; else 0.
-
-    Neighbouring points may share such an error, which hides it from differences.
-    But a function that bends has a value of its own at every random point, up to
-    one or two flat pieces: several values that return are the lattice of rounding.
-    """
-    values, counts = np.unique(answers, return_counts=True)
-    common = values[np.argmax(counts)]
-    again = values[(counts > 1) & (values != common)]
-    return float(np.median(np.abs(again - common))) if len(again) > 1 else 0.0
 
 
 def join_candidates(candidates: list[Neurons]) -> Neurons:
