@@ -18,13 +18,13 @@ def reference() -> RecoveryResult:
     return extract(connect(NETWORK), rng=1)
 
 
-def check_same(oracle, *, error: float = 1e-9) -> RecoveryResult:
+def check_same(oracle, *, error: float = 1e-9, rng: int = 1) -> RecoveryResult:
     """Recover the network through ``oracle``; it and its certificate must be the reference's.
 
     ``error`` is the library's promise, over the answers' spread: 1e-9 for float64 answers; for
     float32 ones 1e-4, their rounding of 6e-8 amplified a few hundredfold.
     """
-    result, expected = extract(oracle, rng=1), reference()
+    result, expected = extract(oracle, rng=rng), reference()
     assert result.status is expected.status is Status.RECOVERED, result.message
     assert type(result) is type(expected)
     assert result.network.architecture == expected.network.architecture
