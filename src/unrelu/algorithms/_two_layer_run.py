@@ -174,13 +174,17 @@ class Extraction(KnownUnits):
         """Look for units on a line that the residual still shows; returns how many."""
         config = self.config
         assert self.noise is not None
-        noise = self.residual_noise()
         with self.stage("residual search") as details:
             positions, scales = line.seeds()
             positions = np.concatenate([positions, positions + 1e-4 * scales])
             positions = positions[(positions >= line.low) & (positions <= line.high)]
             positions = np.unique(np.append(positions, np.clip(0.0, line.low, line.high)))
-            answers = self.residual(line.points(positions))
+            answers = self.ask(line.points(positions))
+            if self.domain.kind == "box":
+                self.noise = self.noise.at_least(answers)
+            noise = self.residual_noise()
+            if self.units is not None:
+                answers = answers - self.units(line.points(positions))
             level = noise.std(line.norms(positions))
             if (np.abs(answers) <= config.check_accept * level).all():
                 return 0

@@ -13,6 +13,9 @@ from unrelu.steps.survey import SurveyLine
 
 __all__ = ["Domain", "as_domain"]
 
+_INSET = 0.01
+"""Part of the half-width of a box that lines keep away from its faces."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Domain:
@@ -91,7 +94,14 @@ class Domain:
         return self.through(base, base + other, reach)
 
     def through(self, a: FloatArray, b: FloatArray, reach: float) -> SurveyLine:
-        """Return the line through two points, as far as the domain goes."""
+        """Return the line through two points, as far as the domain goes.
+
+        In a box the points are drawn a little inwards: on a line along a face
+        there would be no room for steps across it.
+        """
+        if self.kind == "box":
+            middle = 0.5 * (self.low + self.high)
+            a, b = (middle + (1.0 - _INSET) * (p - middle) for p in (a, b))
         direction = (b - a) / np.linalg.norm(b - a)
         if self.kind == "all":
             return SurveyLine(a, direction, -reach * self.scale, reach * self.scale, self.scale)

@@ -129,13 +129,18 @@ class _Measurement:
         forward, backward = room
         size = np.abs(chunk.steps)
         # Half of the room leaves the combinations of steps inside as well, nearly always.
+        # On an edge there may be no room either way: any step then, for the check to refuse.
         chunk.steps = np.where(
             size <= 0.5 * forward,
             size,
             np.where(
                 size <= 0.5 * backward,
                 -size,
-                np.where(forward >= backward, 0.5 * forward, -0.5 * backward),
+                np.where(
+                    forward >= backward,
+                    np.maximum(0.5 * forward, 1e-9 * size),
+                    -0.5 * backward,
+                ),
             ),
         )
 

@@ -53,6 +53,16 @@ class NoiseModel:
         """Return the model with all deviations multiplied."""
         return NoiseModel(self.absolute * factor, self.growth * factor)
 
+    def at_least(self, answers: FloatArray) -> NoiseModel:
+        """Return the model with no less than the rounding of answers of this size.
+
+        Where a first line saw nothing but a constant, its noise says little
+        about answers elsewhere.
+        """
+        eps, quantum = _grid(answers, NoiseConfig())
+        least = np.maximum(0.5 * eps * np.abs(answers).max(axis=0), quantum / np.sqrt(12.0))
+        return NoiseModel(np.maximum(self.absolute, least), self.growth)
+
     def widened(self, absolute: float | FloatArray, growth: float | FloatArray) -> NoiseModel:
         """Return the model with deviations added: of a network that is subtracted, say."""
         return NoiseModel(self.absolute + absolute, self.growth + growth)
@@ -70,6 +80,9 @@ class NoiseConfig:
     target that casts to float32 included."""
     floor: float = 0.5
     """Never less than this many units in the last place of the answers."""
+    silent: float = 1e-19
+    zero: float = 1e-30
+    """Nor less than this part of the largest answer, nor than ``zero``."""
     outlier: float = 1e6
     """Scatter this many times above the median is a kink in the cluster; less may be noise
     that is larger on one side of a hyperplane, where large terms cancel."""
@@ -133,7 +146,9 @@ def estimate_noise(
         reach = norms[far][:, None]
         growth = _upper(scatter[far] / reach, level[far] / reach, config)
         growth = np.maximum(growth, config.floor * eps * np.median(level[far] / reach, axis=0))
-    absolute = np.maximum(absolute, max(quantum / np.sqrt(12.0), np.finfo(np.float64).tiny))
+    # An output that is zero everywhere still needs a scale to be compared with.
+    least = max(config.silent * float(level[is_near].max()), config.zero)
+    absolute = np.maximum(absolute, max(quantum / np.sqrt(12.0), least))
     return NoiseModel(absolute, growth), clusters
 
 
