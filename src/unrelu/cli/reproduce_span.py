@@ -108,11 +108,11 @@ def reproduce_span(
                     chosen, data, samples=samples, networks=networks, seed=seed, epochs=epochs,
                     progress=progress,
                 )  # fmt: skip
-            titles = {
-                1: f"Thin networks: part of the span (median of {networks}, and each)",
-                2: f"Moderate widths: the whole span (median of {networks}, and each)",
-            }
-            picture = span_figures.draw_curves(curves, titles[figure], stem.with_suffix(".png"))
+            titles = {1: "Thin networks: part of the span", 2: "Moderate widths: the whole span"}
+            title = titles[figure]
+            if networks > 1:
+                title += f" (median of {networks}, and each)"
+            picture = span_figures.draw_curves(curves, title, stem.with_suffix(".png"))
             facts = summary = [dataclasses.asdict(curve) for curve in curves]
             lines = [curve.summary() for curve in curves]
         stem.with_suffix(".json").write_text(json.dumps(facts) + "\n")
