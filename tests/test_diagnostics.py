@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unrelu import InvalidInput, diagnose, planted
+from unrelu import InvalidInput, ReLUNetwork, diagnose, planted
 from unrelu.oracles import Cast, Labels, NetworkOracle, Noisy, Rounded, Softmax, connect
 
 SEEDS = range(8)
@@ -146,3 +146,13 @@ def test_growth_far_out():
     assert diagnose(net(0)).growth == pytest.approx(1.0, abs=0.3)
     assert diagnose(connect(lambda x: np.tanh(x @ w.T) @ u.T, input_dim=20)).growth < 0.5
     assert diagnose(connect(lambda x: (x @ w.T) ** 2 @ u.T, input_dim=20)).growth > 1.5
+
+
+def test_a_network_that_is_flat_at_most_inputs_is_not_noisy():
+    base = planted.random_network(10, 5, 5, 1, rng=42_006)
+    flat = ReLUNetwork(
+        base.weights, [base.biases[0], -np.abs(base.biases[1]) - 1.0, base.biases[2]]
+    )
+    for seed in range(10):
+        # Rounding of answers of about 0.1.
+        assert diagnose(flat, rng=seed).noise < 1e-14

@@ -39,6 +39,9 @@ class DiagnosisConfig:
     jump: float = 1.5
     """Steps up to ``small`` leave this part of a tree's answers as they are; the others jump
     by at least ``jump`` units of the answers' grid."""
+    lively: tuple[float, float] = (1e-5, 1e-2)
+    """An input at which all steps from the one to the other move the answer lies on no flat
+    part of the target."""
     max_decimals: int = 10
     """More printed decimals than this are taken for full floats."""
 
@@ -186,7 +189,7 @@ def diagnose(
     precision, quantum = _precision(np.concatenate([answers, far]), size, options)
     repeats = np.concatenate([answers[:1], again, alone])
     jitter = 0.0 if deterministic else float(repeats.std(axis=0, ddof=1).max())
-    quietest = _quietest(answers, ends)
+    quietest = _quietest(answers, ends, options)
     # Three repeats tell a deviation within a factor of three; many differences tell it better.
     noise = max(quietest, quantum / np.sqrt(12.0), jitter if jitter > 3.0 * quietest else 0.0)
     bend_step = piecewise = hyperplanes = None
@@ -268,8 +271,17 @@ def _second_differences(middle: FloatArray, ends: FloatArray) -> FloatArray:
     return np.asarray(np.abs(ends[:, 0] - 2.0 * middle + ends[:, 1]).max(axis=2))
 
 
-def _quietest(middle: FloatArray, ends: FloatArray) -> float:
-    """Estimate an answer's error from the quietest step that moves the answer."""
+def _quietest(middle: FloatArray, ends: FloatArray, options: DiagnosisConfig) -> float:
+    """Estimate an answer's error from the quietest step that moves the answer.
+
+    A network may be flat around many inputs; those around which it is not tell
+    the noise, where there are some.
+    """
+    steps = np.asarray(options.steps)
+    small = (steps <= options.lively[1]) & (steps >= options.lively[0])
+    lively = (ends[small] != middle).any(axis=(1, 3)).all(axis=0)
+    if np.count_nonzero(lively) >= 3:
+        middle, ends = middle[lively], ends[:, :, lively]
     moved = (ends != middle).any(axis=(1, 3)).mean(axis=1) > 0.5
     if not moved.any():
         return 0.0
