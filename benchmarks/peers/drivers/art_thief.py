@@ -3,18 +3,14 @@
 Both train the thief on the victim's answers to random inputs; the number of queries
 is the one unrelu spent. ``default``: labels, cross-entropy, batches of one, ten epochs,
 as the classes come. ``tuned``: the answers themselves (``use_probability``), mean
-square loss, batches of 64, 100 epochs.
+square loss, batches of 64, 100 epochs. The toolbox trains torch classifiers in float32.
 """
 
-import art.config
 import numpy as np
 import torch
+from art.attacks import extraction
+from art.estimators.classification import BlackBoxClassifier, PyTorchClassifier
 from peer_client import Task
-
-art.config.ART_NUMPY_DTYPE = np.float64
-
-from art.attacks import extraction  # noqa: E402
-from art.estimators.classification import BlackBoxClassifier, PyTorchClassifier  # noqa: E402
 
 
 def main(name: str) -> None:
@@ -30,7 +26,7 @@ def main(name: str) -> None:
         torch.nn.Linear(task.input_dim, width),
         torch.nn.ReLU(),
         torch.nn.Linear(width, task.output_dim),
-    ).double()
+    )
     tuned = task.setting == "tuned"
     thief = PyTorchClassifier(
         model=model,
@@ -48,7 +44,7 @@ def main(name: str) -> None:
     stolen = attack.extract(x, thieved_classifier=thief)
     first, last = model[0], model[2]
     task.finish(
-        lambda points: stolen.predict(points),
+        lambda points: stolen.predict(points.astype(np.float32)),
         claim="none",
         weights=[first.weight.detach().numpy(), last.weight.detach().numpy()],
         biases=[first.bias.detach().numpy(), last.bias.detach().numpy()],
