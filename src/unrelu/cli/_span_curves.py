@@ -51,6 +51,8 @@ __all__ = [
 THIN: tuple[tuple[int, ...], ...] = ((80, 6, 3), (80, 6, 3, 3), (80, 4, 2), (80, 3, 3, 3))
 WIDE: tuple[tuple[int, ...], ...] = ((80,), (80, 40), (80, 40, 30), (80, 40, 30, 20))
 PAPER_CUT = 1e-5  # rank: singular values above this part of the largest
+LINE_3_DRAWS = 64  # Gaussians drawn for a sample of Algorithm 2, line 3, at most
+FARTHEST = 64.0  # how far along a ray a boundary is looked for, in norms of an input
 SILENCE_DRAWS = 20_000  # inputs that tell how often a network is silent
 
 
@@ -168,8 +170,9 @@ def normal_rows(net: ReLUNetwork, samples: int, seed: int) -> tuple[FloatArray, 
     """Algorithm 2 on a threshold of output 0: normals of its boundary, ``(samples, n)``.
 
     As printed, a sample is a Gaussian g without its part in the span V found so
-    far, and the boundary is looked for along the ray through it; a normal joins
-    V. Rows are zero where the ray meets no boundary. The threshold is half the
+    far, drawn until it lies beyond the threshold when scaled up, and the boundary
+    is looked for along the ray through it; a normal joins V. Rows are zero where
+    none of 64 draws does. The threshold is half the
     median answer of the commoner sign, among those that occur but once: a dead
     network repeats itself.
     """
@@ -194,13 +197,17 @@ def normal_rows(net: ReLUNetwork, samples: int, seed: int) -> tuple[FloatArray, 
     origin = np.zeros((1, n))
     inside = oracle(origin)[:, 0]
     span = np.empty((0, n))
-    near = dataclasses.replace(scales, growths=4)  # to 64 times an input's norm
+    near = dataclasses.replace(scales, growths=4)  # to FARTHEST times an input's norm
     for i in range(samples):
         if len(span) == min(n, len(net.weights[0])):
             break  # nothing is left to find
-        x = rng.standard_normal((1, n))
+        x = rng.standard_normal((LINE_3_DRAWS, n))
         x -= (x @ span.T) @ span
-        ray = x / np.linalg.norm(x)
+        rays = x / np.linalg.norm(x, axis=1, keepdims=True)
+        crosses = np.flatnonzero(oracle(FARTHEST * np.sqrt(n) * rays)[:, 0] != inside[0])
+        if len(crosses) == 0:
+            continue
+        ray = rays[crosses[:1]]
         distance = find_offsets(
             oracle, origin, ray, inside, expected=np.sqrt(n), finest=finest, scales=near
         )
