@@ -85,11 +85,12 @@ def details() -> str:
                 target, solver, setting, width.removeprefix("width "), cell(runs), _why(runs),
                 count(median(runs, "queries")), short(median(runs, "error")),
                 short(median(runs, "rms_error")), short(median(runs, "weight_error")),
-                short(median(runs, "seconds")), count(median(runs, "peak_mib")),
+                short(median(runs, "agreement")), short(median(runs, "seconds")),
+                count(median(runs, "peak_mib")),
             ])  # fmt: skip
     return markdown(
         ["target", "solver", "setting", "width", "success", "no answer", "queries",
-         "error (max)", "error (rms)", "weight error", "seconds", "MiB"],
+         "error (max)", "error (rms)", "weight error", "same class", "seconds", "MiB"],
         rows,
     )  # fmt: skip
 
@@ -127,6 +128,13 @@ def _better(target: str, key: Key, theirs: Runs, mine: Runs) -> list[str]:
         said.append(
             f"{name} {word} unrelu in success ({wins(theirs)}/{len(theirs)} against "
             f"{wins(mine)}/{len(mine)})"
+        )
+    elif wins(theirs):
+        best = min(run["error"] for run in theirs if run["success"])
+        ours = median(mine, "error")
+        said.append(
+            f"{name} succeeds in {wins(theirs)} of {len(theirs)} runs, with an error of "
+            f"{short(best)} (unrelu's median: {short(ours)})"
         )
     error, our_error = median(theirs, "error"), median(mine, "error")
     rms = median(theirs, "rms_error")
