@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks import report_papers, report_peers, report_scaling
+from benchmarks import report_papers, report_peers, report_scaling, report_speed
 from benchmarks.harness import RESULTS, load, summary
 from benchmarks.report_common import asked, figure, measured
 
@@ -94,6 +94,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     **report_peers.BLOCKS,
     **report_scaling.BLOCKS,
     **report_papers.BLOCKS,
+    **report_speed.BLOCKS,
 }
 
 

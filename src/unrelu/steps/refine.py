@@ -213,8 +213,10 @@ class Refiner:
         for i, z in enumerate(reach):
             with np.errstate(divide="ignore", invalid="ignore"):
                 steps[i] = np.nanmin(z[:, None] / np.abs(self.units.weights), axis=0)
-        limit_step = np.linalg.norm(points, axis=1, keepdims=True)
-        steps = np.minimum(self.config.safety * steps, limit_step)
+        norms = np.linalg.norm(points, axis=1, keepdims=True)
+        # The corner of a box may be the origin: there typical inputs tell what is long.
+        typical = float(np.median(np.linalg.norm(tests, axis=1)))
+        steps = np.minimum(self.config.safety * steps, np.maximum(norms, 0.1 * typical))
         found = measure_gradients(
             self.ask,
             points,
