@@ -147,13 +147,16 @@ def width_seen(samples: int, miss: float) -> float:
 
 
 def lattice_noise(answers: FloatArray) -> float:
-    """Return the noise of answers, ``(n,)``, that are rounding errors and nothing else; else 0.
+    """Return the step of the lattice on which answers, ``(n,)``, lie; 0 where they do not.
 
     Neighbouring points may share such an error, which hides it from differences.
     But a function that bends has a value of its own at every random point, up to
-    one or two flat pieces: several values that return are the lattice of rounding.
+    one or two flat pieces: where most values return, they are the lattice of rounding.
     """
     values, counts = np.unique(answers, return_counts=True)
     common = values[np.argmax(counts)]
-    again = values[(counts > 1) & (values != common)]
-    return float(np.median(np.abs(again - common))) if len(again) > 1 else 0.0
+    others = values != common
+    again = others & (counts > 1)
+    if np.count_nonzero(again) < 2 or counts[again].sum() < 0.5 * counts[others].sum():
+        return 0.0
+    return float(np.diff(np.sort(np.append(values[again], common))).min())

@@ -190,8 +190,9 @@ class Learning:
         steepest = np.max(
             [np.abs(y / line.norms(t)[:, None]).max(axis=0) for t, y in seeds], axis=0
         )
-        growth = np.maximum(self.noise.growth, 1e-2 * np.finfo(np.float64).eps * steepest)
-        least = np.maximum(least, math.sqrt(self.d) * growth)
+        rounding = 1e-2 * np.finfo(np.float64).eps * steepest
+        growth = np.maximum(self.noise.growth, rounding)
+        least = np.maximum(least, math.sqrt(self.d) * rounding)
         self.noise = NoiseModel(np.maximum(self.noise.absolute, least), growth)
         return line, seeds
 
