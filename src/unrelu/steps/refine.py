@@ -328,16 +328,16 @@ class Refiner:
         """Draw inputs; in a box, such that both sides of every unit are seen."""
         if self.bounds is None or count < 1:
             return self._draw_fairly(count)
-        units, m = self.units, len(self.units.outputs)
+        units = self.units
         points = self._draw_fairly(max(count, min(4 * count, self.config.most)))
         points = points[_rooms(units, _clearance(units, self.covariance, points)) > 0]
         if len(points) <= count:
             return points
-        rows = design_rows(units.gates(points), units.outputs)
-        index = np.arange(len(points))
-        alike = np.ones((len(points), m))
-        prior = np.eye(rows.shape[2])
-        chosen, _ = choose_points(rows, alike, rows[index, index % m], prior, count, 0.0)
+        # One output with all units in it stands for all outputs: only the gates matter.
+        rows = np.insert(units.gates(points).astype(np.float64), 0, 1.0, axis=1)
+        prior = np.eye(rows.shape[1])
+        alike = np.ones((len(points), 1))
+        chosen, _ = choose_points(rows[:, None, :], alike, rows, prior, count, 0.0)
         return np.asarray(points[np.unique(chosen)])
 
     def settle(self, count: int, known: tuple[FloatArray, FloatArray]) -> None:
