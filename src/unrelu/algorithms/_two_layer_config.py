@@ -50,7 +50,8 @@ class TwoLayerConfig:
     """Error over std(f), predicted or met by the certificate, above which the result is
     called ill conditioned."""
     useful_exact: float = 1e-6
-    """The same for what the certificate met, where answers are exact to rounding."""
+    """The same for what the certificate met, and for the direction of any unit, where answers
+    are exact to rounding."""
     precision: float = 5e-12
     """Root mean square error over std(f) below which nothing is refined."""
     coarse: float = 1e-10

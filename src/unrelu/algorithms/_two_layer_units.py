@@ -104,7 +104,20 @@ class KnownUnits:
     def ill_conditioned(self) -> bool:
         """Whether the predicted error leaves little of the function."""
         error = float(np.sqrt(np.mean(self.errors(self.draw(256)) ** 2)))
-        return error > self.config.useful * self.spread > 0
+        return error > self.config.useful * self.spread > 0 or self.entangled()
+
+    def entangled(self) -> bool:
+        """Whether exact answers leave a unit's direction inexact.
+
+        Two kinks that nearly coincide on a line leave their units' directions open, but not
+        the sum: the error shows between their hyperplanes only, where few inputs lie.
+        """
+        assert self.units is not None
+        if self.coarse or self.units.count == 0:
+            return False
+        size = np.linalg.norm(self.units.outputs, axis=0) * self.deviations()
+        size *= math.sqrt(self.domain.dimension)
+        return float(size.max()) > self.config.useful_exact * self.spread > 0
 
     def refine(self) -> None:
         """Sharpen the units where the predicted error is above the goal."""

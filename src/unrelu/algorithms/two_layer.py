@@ -193,6 +193,14 @@ def _conclude(run: Extraction, passed: bool) -> tuple[Status, str, Certificate |
             "layer, or answers that are not piecewise affine",
             None,
         )
+    if run.entangled():
+        return (
+            Status.ILL_CONDITIONED,
+            f"{run.units.count} hyperplanes were found, but some of them nearly coincide on all "
+            f"of {run.config.restarts + 1} lines, so that their directions are not exact; try "
+            "another seed, or learn_from_queries",
+            None,
+        )
     if run.ill_conditioned():
         error, scale = float(np.median(run.errors(run.draw(256)))), run.spread
         return (

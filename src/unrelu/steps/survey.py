@@ -46,6 +46,9 @@ class SurveyConfig:
     a single chunk: larger steps are more precise, and cost repeats."""
     crossings_many: float = 1.5
     """The same where a piece has several chunks: a repeat then costs little beside them."""
+    crossings_wide: float = 2.0
+    wide: int = 1000
+    """The same from so many units on: their errors add up, so that precision is worth more."""
     stretch: float = 3.0
     """Steps in tight pieces are up to this factor longer than that."""
     surplus: float = 1.35
@@ -307,7 +310,8 @@ def survey(
     directions = orthogonal_directions(v)
     many = len(directions) > gradient_config.chunk
     width = min(len(directions), gradient_config.chunk)
-    expected = config.crossings_many if many else config.crossings
+    expected = config.crossings_wide if k >= config.wide else config.crossings
+    expected = config.crossings_many if many else expected
     steps = expected * np.pi / (max(1, width) * crowd)
     # Tight pieces are the least precise: there longer steps are worth more repeats.
     steps *= np.clip(np.median(steps) / steps, 1.0, config.stretch**2) ** 0.5
