@@ -313,3 +313,47 @@ def test_wide_networks(shape):
     assert result.success, result.message
     assert result.width == shape[1]
     assert relative_error(result.network, truth) < 5e-9
+
+
+@pytest.mark.parametrize(
+    ("shape", "box", "answers", "seed"),
+    [
+        ((23, 1, 2), (0.0, 255.0), None, 29),  # constant in the whole box
+        ((2, 1, 1), (0.0, 255.0), "float32", 34),  # the first line sees nothing but zeros
+        ((3, 15, 2), (0.0, 1.0), 3, 42),  # lines along an edge have no room
+        ((2, 13, 5), (0.0, 1.0), "float32", 57),  # the origin is a corner
+    ],
+)
+def test_corners_and_faces_of_a_box(shape, box, answers, seed):
+    truth = random_network(*shape, rng=seed)
+    oracle = connect(truth, budget=100_000)
+    if answers == "float32":
+        oracle = Cast(oracle, "float32")
+    elif answers is not None:
+        oracle = Rounded(oracle, decimals=answers)
+    result = extract_two_layer(oracle, domain=box, rng=seed + 1)
+    x = np.random.default_rng(seed).uniform(*box, size=(2000, shape[0]))
+    if result.success:  # within the useful part of the spread, see TwoLayerConfig
+        scale = max(float(truth(x).std()), 1e-6)  # float32 rounding where it is constant
+        assert np.abs(result.network(x) - truth(x)).max() < 3e-3 * scale
+
+
+def test_a_single_quiet_unit_is_no_probability():
+    truth = random_network(6, 1, 1, rng=518)
+    result = extract_two_layer(truth, rng=519)
+    assert result.success
+    assert result.answers == "values"
+
+
+def test_kinks_that_nearly_coincide_on_one_line_are_resolved_on_another():
+    truth = HOSTILE["clusters"](7994)
+    result = extract_two_layer(truth, rng=7995)
+    assert result.success
+    assert relative_error(result.network, truth) < 1e-9
+
+
+def test_a_kink_far_out_leaves_an_exact_bias():
+    truth = random_network(100, 200, 1, rng=6002)  # one kink at 3e5
+    result = extract_two_layer(truth, rng=6003)
+    assert result.success
+    assert relative_error(result.network, truth) < 2e-9

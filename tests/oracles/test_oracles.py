@@ -366,3 +366,10 @@ def test_empty_batches_cost_nothing():
     assert target.calls == 1
     with pytest.raises(InvalidInput, match="repeat"):
         oracle(np.zeros((1, 3)), repeat=-1)
+
+
+def test_probabilities_that_lost_digits_are_no_log_odds():
+    rows = np.array([[0.5, 0.5], [1.0, 1e-310], [1.0, float(np.float32(1e-40))], [1.0, 1e-40]])
+    oracle = LogOdds(connect(lambda x: rows[x[:, 0].astype(int)], input_dim=1, output_dim=2))
+    seen = oracle(np.arange(4.0)[:, None])
+    np.testing.assert_array_equal(np.isnan(seen[:, 0]), [False, True, True, False])
