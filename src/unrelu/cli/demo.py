@@ -192,9 +192,11 @@ def _command(silent: bool, *words: str) -> None:
     """Run one of our commands as a user would, and show what it says."""
     if not silent:
         console.print(f"\n$ unrelu {words[0]} {words[1]}", markup=False)
+    # The matrices are small: several threads of BLAS would spend their time waiting.
+    threads = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-m", "unrelu", *words],
-        env={**os.environ, "COLUMNS": str(console.width - 2)},
+        env={**threads, **os.environ, "COLUMNS": str(console.width - 2)},
         stderr=subprocess.PIPE, text=True, check=False,
     )  # fmt: skip
     if done.returncode not in {0, 1} or "Traceback" in done.stderr:
