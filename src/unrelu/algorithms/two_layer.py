@@ -209,6 +209,9 @@ def _conclude(run: Extraction, passed: bool) -> tuple[Status, str, Certificate |
             "spread; ask for more digits, or repeat and average",
             None,
         )
+    config = run.config.certify
+    if run.coarse:
+        config = dataclasses.replace(config, accept=config.accept_coarse)
     with run.stage("certificate"):
         certificate, verdict = certify_units(
             run.oracle,
@@ -218,7 +221,7 @@ def _conclude(run: Extraction, passed: bool) -> tuple[Status, str, Certificate |
             run.domain,
             rng=run.rng,
             deepest=run.deepest if run.log_odds else math.inf,
-            config=run.config.certify,
+            config=config,
         )
     if verdict:
         return Status.ASSUMPTION_VIOLATED, verdict, certificate

@@ -45,6 +45,9 @@ class CertifyConfig:
     """So many suspicious places are needed."""
     accept: float = 15.0
     """A deviation may have this many predicted standard deviations."""
+    accept_coarse: float = 45.0
+    """The same for coarse answers: the rounding of a float32 computation depends on the input
+    (its last places are lost as well), and its errors have longer tails than noise."""
     floor: float = 1e-8
     """Deviations below this part of the answers' spread are always accepted."""
 
