@@ -13,6 +13,7 @@ from unrelu.networks import ReLUNetwork
 from unrelu.oracles import Cast, Noisy, Rounded, Softmax, as_oracle, connect
 from unrelu.planted import HOSTILE, random_network
 from unrelu.result import RecoveryResult, Status
+from unrelu.steps.domains import as_domain
 
 
 def relative_error(network, truth, **options):
@@ -357,3 +358,12 @@ def test_a_kink_far_out_leaves_an_exact_bias():
     result = extract_two_layer(truth, rng=6003)
     assert result.success
     assert relative_error(result.network, truth) < 2e-9
+
+
+def test_a_line_that_only_ends_ahead_stays_in_the_orthant():
+    # Both coordinates fall along the line: it comes from infinity.
+    domain = as_domain("nonnegative", 2)
+    line = domain.chord(np.array([3.0, 4.0]), np.array([-0.6, -0.8]), 1.0)
+    points = line.points(np.array([line.low, line.high]))
+    assert np.isfinite(points).all()
+    assert (points >= 0).all()

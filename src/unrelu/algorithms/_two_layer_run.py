@@ -17,7 +17,7 @@ from unrelu.steps.noise import NoiseModel, Samples
 from unrelu.steps.refine import predicted_error
 from unrelu.steps.survey import SurveyLine, calibrate, scan_line, survey
 
-__all__ = ["Extraction", "Saturated"]
+__all__ = ["Extraction"]
 
 
 class Extraction(KnownUnits):

@@ -21,11 +21,15 @@ from unrelu.steps.domains import Domain
 from unrelu.steps.noise import NoiseModel
 from unrelu.steps.refine import Refiner, predicted_error
 
-__all__ = ["KnownUnits", "Saturated"]
+__all__ = ["KnownUnits", "Meaningless", "Saturated"]
 
 
 class Saturated(Exception):
     """A probability underflowed where a log-odds was needed."""
+
+
+class Meaningless(Exception):
+    """Noise was taken for structure, until numbers overflowed."""
 
 
 class KnownUnits:
@@ -79,12 +83,23 @@ class KnownUnits:
 
     def ask(self, points: FloatArray) -> FloatArray:
         """Ask the oracle, never outside the domain by a rounding error."""
+        if not np.isfinite(points).all():
+            raise Meaningless
         if self.domain.bounds is not None:
             points = np.clip(points, self.domain.low, self.domain.high)
         answers = self.oracle(points)
         if self.log_odds and np.isnan(answers).any():
             raise Saturated
         return answers
+
+    def forget_nonsense(self) -> None:
+        """Drop units that are not finite."""
+        units = self.units
+        if units is not None and not all(
+            np.isfinite(a).all()
+            for a in (units.weights, units.anchors, units.outputs, units.linear, units.value)
+        ):
+            self.units = None
 
     def residual(self, points: FloatArray) -> FloatArray:
         answers = self.ask(points)

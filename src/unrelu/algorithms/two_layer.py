@@ -68,7 +68,8 @@ import numpy as np
 from unrelu._random import RandomState, as_generator
 from unrelu._types import ArrayLike
 from unrelu.algorithms._two_layer_config import TwoLayerConfig
-from unrelu.algorithms._two_layer_run import Extraction, Saturated
+from unrelu.algorithms._two_layer_run import Extraction
+from unrelu.algorithms._two_layer_units import Meaningless, Saturated
 from unrelu.errors import BudgetExhausted
 from unrelu.kernels.units import Units
 from unrelu.networks import ReLUNetwork
@@ -163,15 +164,19 @@ def extract_two_layer(
         run.look(answers)
         passed = False
         for _ in range(config.restarts + 1):
-            with suppress(Saturated):
+            with suppress(Saturated, Meaningless):
                 passed = run.attempt()
             if passed:
                 break
+            run.forget_nonsense()
         if run.units is None:
             status = Status.NUMERICAL_FAILURE
             message = (
                 "the probabilities underflow to 0 or 1 at typical inputs, where log-odds cannot "
                 "be read; give a domain of smaller inputs, or ask the target for logits"
+                if run.log_odds
+                else "the answers are too coarse: their noise was taken for hyperplanes until "
+                "numbers overflowed; ask for more digits, or try learn_from_queries"
             )
         else:
             signs = run.finish_signs()

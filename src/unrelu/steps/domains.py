@@ -115,7 +115,7 @@ class Domain:
         start = float(np.minimum(to_low, to_high).max())
         stop = float(np.maximum(to_low, to_high).min())
         limit = reach * math.sqrt(self.dimension)
-        if stop > limit:  # unbounded ahead: orders of magnitude count
+        if stop > limit and math.isfinite(start):  # unbounded ahead: orders of magnitude count
             return SurveyLine(base + start * direction, direction, 0.0, limit, self.scale)
         if start < -limit:
             return SurveyLine(base + stop * direction, -direction, 0.0, limit, self.scale)
