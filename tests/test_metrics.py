@@ -40,7 +40,8 @@ def assert_equal(a: ReLUNetwork, b: ReLUNetwork, **options) -> None:
     for x, y in ((a, b), (b, a)):
         result = compare(x, y, samples=500, **options)
         assert result.max_parameter_error < ROUNDING
-        assert result.relative_error < ROUNDING
+        # Terms are of size one, also where their sum is nearly constant.
+        assert result.max_function_error < ROUNDING * max(result.scale, 1.0)
         assert result.unmatched == 0
         assert result.same_widths
 

@@ -142,6 +142,8 @@ def test_ctrl_c_says_how_to_resume(tmp_path):
     process = subprocess.Popen(
         [*command, "--ledger", "l.db"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": ""},
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        # As in a terminal, also where the tests themselves run in the background.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     deadline = time.monotonic() + 60
     while not (tmp_path / "asked").exists() and process.poll() is None:
