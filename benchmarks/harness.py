@@ -47,15 +47,23 @@ class Row:
     quick: int = 1  # seeds used by the quick suite, if fast; 0 leaves the row to the full one
 
 
+def _described() -> str:
+    """Return the checkout's commit, or nothing outside of one."""
+    with contextlib.suppress(OSError):
+        return subprocess.run(
+            ["git", "describe", "--always", "--dirty"],
+            capture_output=True, text=True, cwd=Path(__file__).parent, check=False,
+        ).stdout.strip()  # fmt: skip
+    return ""
+
+
 def machine() -> dict[str, Any]:
     """Describe where and with what the figures were measured."""
     import numpy
     import scipy
 
-    commit = subprocess.run(
-        ["git", "describe", "--always", "--dirty"],
-        capture_output=True, text=True, cwd=Path(__file__).parent, check=False,
-    ).stdout.strip()  # fmt: skip
+    # A copy of the tree without git (on a GPU machine, say) is told its commit.
+    commit = os.environ.get("UNRELU_COMMIT") or _described()
     model = platform.processor() or platform.machine()
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():

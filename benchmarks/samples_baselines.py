@@ -4,11 +4,13 @@
 
 - ``moments``: :func:`unrelu.learn_from_samples`, width not given.
 - ``LM``: Levenberg-Marquardt from up to 20 random starts at the true width m and
-  at 1.5 m (stopped at the first exact fit), the same code as the polish.
-- ``Adam``: torch, float32 then float64, best of 20 starts (needs torch).
+  at 1.5 m (stopped at the first exact fit, or after two minutes), the same code as the polish.
+- ``Adam``: torch in float32, best of 20 starts by fresh inputs, 6,000 batches of 4,096
+  along a cosine from 1e-2 (needs torch; on a GPU where there is one).
 
 A success is a parameter error of at most 1e-6 up to sign (LM at 1.5 m: after
-dropping needless units), or, for Adam, a held-out relative error of at most 1e-3.
+dropping needless units; 0.1 with label noise), or, for Adam, whose float32 ends above
+that, a relative error of 1e-3 of the function on fresh inputs.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import Row, main
+from benchmarks.harness import NotHereError, Row, main
 from benchmarks.samples import draw, labels, parameter_error, planted
 from unrelu.algorithms.samples_learner import learn_from_samples
 from unrelu.kernels.piecewise import Kinks
@@ -33,6 +35,8 @@ from unrelu.steps.polish import (
 from unrelu.steps.polish_options import PolishOptions
 
 STARTS = 20
+STEPS = 6000  # of Adam
+PATIENCE = 120.0  # seconds for all starts of Levenberg-Marquardt
 
 
 def _problem(seed: int, d: int, m: int, n: int, sigma: float) -> Any:
@@ -74,7 +78,7 @@ def lm(seed: int, *, d: int, m: int, n: int, sigma: float, factor: float) -> dic
             best = fit
         if best.rms <= max(1e-9 * y.std(), 1.02 * sigma):
             break
-        if time.perf_counter() - start > 300:
+        if time.perf_counter() - start > PATIENCE:
             break
     assert best is not None
     best = drop_needless_units(best, x, y, options)
@@ -89,37 +93,60 @@ def lm(seed: int, *, d: int, m: int, n: int, sigma: float, factor: float) -> dic
 
 
 def adam(seed: int, *, d: int, m: int, n: int, sigma: float, factor: float) -> dict[str, Any]:
-    import torch  # an optional baseline: the row fails with this import if absent
-
+    try:
+        import torch
+    except ImportError as error:
+        raise NotHereError("torch is not installed") from error
     truth, x, y = _problem(seed, d, m, n, sigma)
+    torch.manual_seed(seed)
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    xt = torch.from_numpy(x).float().to(device)
-    yt = torch.from_numpy(y).float().to(device)
+    mean, scale = float(y.mean()), float(y.std())
+    start = time.perf_counter()
+    points = torch.from_numpy(x).float().to(device)
+    goal = torch.from_numpy((y - mean) / scale).float().to(device)
     width = round(factor * m)
+
+    def uniform(bound: float, *shape: int) -> Any:
+        values = (2 * torch.rand(STARTS, *shape, device=device) - 1) * bound
+        return values.requires_grad_()
+
+    inside, outside = d**-0.5, width**-0.5  # as torch.nn.Linear begins
+    parameters = [
+        uniform(inside, d, width), uniform(inside, 1, width),
+        uniform(outside, width, 1), uniform(outside, 1, 1),
+    ]  # fmt: skip
+
+    def forward(rows: Any) -> Any:
+        w, b, a, c = parameters
+        return (torch.relu(rows @ w + b) @ a + c)[..., 0]
+
+    optimiser = torch.optim.Adam(parameters, lr=1e-2)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, STEPS)
+    for _ in range(STEPS):  # all starts side by side, on the same batches
+        index = torch.randint(len(points), (4096,), device=device)
+        loss = ((forward(points[index]) - goal[index]) ** 2).mean(dim=1).sum()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        schedule.step()
     fresh = np.random.default_rng([seed, 6]).standard_normal((20_000, d))
     clean = labels(truth, fresh)
-    start = time.perf_counter()
-    best = float("inf")
-    for trial in range(STARTS):
-        torch.manual_seed(1000 * seed + trial)
-        model = torch.nn.Sequential(
-            torch.nn.Linear(d, width), torch.nn.ReLU(), torch.nn.Linear(width, 1)
-        ).to(device)
-        optimiser = torch.optim.Adam(model.parameters(), lr=1e-2)
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, 3000)
-        for _ in range(3000):
-            index = torch.randint(len(xt), (4096,), device=device)
-            loss = torch.nn.functional.mse_loss(model(xt[index])[:, 0], yt[index])
-            optimiser.zero_grad()
-            loss.backward()
-            optimiser.step()
-            schedule.step()
-        with torch.no_grad():
-            found = model(torch.from_numpy(fresh).float().to(device))[:, 0].cpu().numpy()
-        best = min(best, float(np.sqrt(np.mean((found - clean) ** 2)) / clean.std()))
-        if time.perf_counter() - start > 500:
-            break
-    return {"success": best <= 1e-3, "error": best, "seconds": time.perf_counter() - start}
+    with torch.no_grad():
+        answers = forward(torch.from_numpy(fresh).float().to(device)).double().cpu().numpy()
+    seconds = time.perf_counter() - start
+    errors = np.sqrt(np.mean((answers * scale + mean - clean) ** 2, axis=1)) / clean.std()
+    best = int(np.argmin(errors))
+    w, b, a, _ = (p.detach()[best].double().cpu().numpy() for p in parameters)
+    length = np.linalg.norm(w, axis=0)
+    net = ReLUNetwork([w.T / length[:, None], (a[:, 0] * length * scale)[None, :]],
+                      [b[0] / length, np.zeros(1)])  # fmt: skip
+    return {
+        "success": errors[best] <= 1e-3,
+        "function_error": float(errors[best]),
+        "error": parameter_error(truth, net, up_to_sign=True),
+        "seconds": seconds,
+        "device": device,
+    }
 
 
 SETTINGS = [(10, 5, 10**5, 0.0), (20, 20, 10**5, 0.0), (50, 20, 10**6, 0.0), (20, 40, 10**6, 0.0),
