@@ -1,3 +1,4 @@
+import dataclasses
 import math
 
 import numpy as np
@@ -8,7 +9,8 @@ from unrelu.errors import InvalidInput
 from unrelu.kernels.learner_formulas import FaithfulConstants
 from unrelu.kernels.learner_neurons import Neurons
 from unrelu.oracles import as_oracle
-from unrelu.oracles.wrappers import Noisy
+from unrelu.oracles.wrappers import Cast, Noisy
+from unrelu.progress import as_progress
 from unrelu.steps.learner_boxes import (
     FaithfulBounds,
     get_bias,
@@ -25,6 +27,7 @@ from unrelu.steps.learner_polish import (
     neurons_from,
     polish_neurons,
 )
+from unrelu.steps.learner_run import LearnerConfig, Learning
 from unrelu.steps.learner_search import (
     SearchConfig,
     gaussian_line,
@@ -261,3 +264,29 @@ def test_unseen_bumps_count_with_the_bound_on_the_norms():
     assert small < 1e-2 < large
     assert certificate.details["part of unseen bumps"] == pytest.approx(large)
     assert certificate.samples == 500
+
+
+def test_two_lines_with_noise_are_united():
+    """What each line missed, the other one has."""
+    truth = planted.random_network(6, 8, 1, rng=3)
+    rng = np.random.default_rng(4)
+    run = Learning(
+        Cast(as_oracle(truth), "float32"), rng, as_progress(None), LearnerConfig(),
+        1e-4, True, None, None,
+    )  # fmt: skip
+    run.look()
+    everyone = neurons_of(truth)
+
+    def seen_without(index):
+        some = everyone.kept(np.arange(8) != index)
+        shaken = some.weights + 0.01 * rng.standard_normal(some.weights.shape)
+        return run.polish(dataclasses.replace(some, weights=shaken))
+
+    first, second = seen_without(0), seen_without(5)
+    assert not run.good(first)
+    assert not run.good(second)
+    run.keep(first)
+    united = run.unite(second)
+    assert run.good(united)
+    x = rng.standard_normal((2000, 6))
+    assert np.abs(united(x) - truth(x)).max() <= 1e-5 * truth(x).std()

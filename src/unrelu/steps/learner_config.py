@@ -51,6 +51,9 @@ class LearnerConfig:
     """Parameters up to which its outcome is polished as well."""
     lines: int = 6
     """First lines tried, if one leaves doubt."""
+    distinct: float = 0.9
+    """Cosine to every neuron known below which a neuron of another line is a new one: lines
+    in coarse answers give directions to some 0.1 rad."""
     mute: float = 5.0
     """Spread of the answers over the lattice of their rounding below which a line would only
     find the kinks of the rounding: samples are asked instead."""

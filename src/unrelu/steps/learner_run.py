@@ -336,6 +336,25 @@ class Learning:
                 new = polished
         return new if self.square_error(new) < 0.9 * self.square_error(neurons) else None
 
+    def unite(self, neurons: Neurons) -> Neurons:
+        """Add to the better of two fits what only the other line showed, and polish.
+
+        The noise of coarse answers hides weak neurons, other ones on every line.
+        """
+        assert self.neurons is not None
+        pair = [self.neurons, neurons]
+        first, second = sorted(pair, key=self.square_error)
+        if len(first.outputs) > 1:
+            return first
+        cosine = (first.weights / first.norms[:, None]) @ (
+            second.weights / second.norms[:, None]
+        ).T
+        new = np.abs(cosine).max(axis=0, initial=0.0) < self.config.distinct
+        if not 0 < np.count_nonzero(new) <= max(8, first.count // 4):
+            return first  # nothing, or a line that misled
+        united = self.polish(bent_only(first, second.kept(new)))
+        return self.validate(min(first, united, key=self.square_error))
+
     def regress(self) -> None:
         """Equation (19): least squares over all candidate neurons, if it helps.
 
@@ -391,6 +410,8 @@ class Learning:
                 self.keep(neurons)
             neurons = self.validate(neurons)
             self.candidates.append(neurons)
+            if attempt and self.coarse and not self.good(neurons):
+                neurons = self.unite(neurons)
             self.keep(neurons)
             if self.good(neurons) or (attempt >= 2 and self.hopeless()):
                 break
@@ -411,6 +432,13 @@ class Learning:
         """Remember the best neurons so far: what is returned if the budget ends."""
         if self.neurons is None or self.square_error(neurons) < self.square_error(self.neurons):
             self.neurons = neurons
+
+
+def bent_only(neurons: Neurons, more: Neurons) -> Neurons:
+    """Add ``u |z| / 2`` instead of ``u relu(z)``: the kinks of ``more`` without its slopes."""
+    half = -0.5 * more.outputs
+    linear, constant = half @ more.weights, half @ more.biases
+    return join_neurons(neurons, dataclasses.replace(more, linear=linear, constant=constant))
 
 
 def join_candidates(candidates: list[Neurons]) -> Neurons:
