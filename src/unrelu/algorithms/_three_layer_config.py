@@ -68,6 +68,9 @@ class ThreeLayerConfig:
     """Largest deviation at the checks, over their spread, at which no polish is needed."""
     close: float = 1e-3
     """The same below which the structure is right, and more answers can sharpen it."""
+    turned: float = 3.0
+    """Units are turned round, so that no affine term remains, if the deviations from the
+    answers known grow by no more than this factor."""
     hopeless: float = 0.1
     """The same above which a polish would only bend a wrong structure."""
     sharp: float = 1e-11

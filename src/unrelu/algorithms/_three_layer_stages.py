@@ -17,6 +17,7 @@ from unrelu.algorithms._three_layer_first import FirstLayer
 from unrelu.errors import BudgetExhausted
 from unrelu.kernels.deep_polish import PolishConfig, polish
 from unrelu.kernels.deep_regions import cover_gates
+from unrelu.kernels.deep_turn import turn_units
 from unrelu.networks import ReLUNetwork
 from unrelu.result import Certificate, Status
 from unrelu.steps.deep_answers import Saturated
@@ -220,6 +221,20 @@ class Extraction(FirstLayer):
         self.orient()
         self.top()
         self.check()
+        self.turn()
+
+    def turn(self) -> None:
+        """Do without the carriers of the affine term where turning units round explains it."""
+        assert self.network is not None
+        turned = turn_units(self.network, self.second_width)
+        if turned is None:
+            return
+        x, y = self.oracle.stored()
+        near = np.linalg.norm(x, axis=1) <= self.config.around * self.domain.scale
+        x, y = x[near], y[near]
+        before, after = (np.abs(y - f(x)).max(initial=0.0) for f in (self.network, turned))
+        if after <= self.config.turned * before + 1e-13 * np.abs(y).max(initial=0.0):
+            self.network = turned
 
     def certify(self) -> tuple[Status, str, Certificate | None]:
         """Compare with the target at fresh points; nothing is asked or changed afterwards."""

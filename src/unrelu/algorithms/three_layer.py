@@ -21,8 +21,9 @@ Guarantee
 RECOVERED: the returned network agreed with the target at every held-out point
 of the certificate, within the stated tolerance. Second-layer units that never
 switch on the reachable orthant are part of the affine term of the paper's
-``<v_0, relu(W x + b)> + c_0``; the network holds it as two units per output
-that are always on, beside the ``second_width`` units found.
+``<v_0, relu(W x + b)> + c_0``; where there is one that no orientation of the
+units explains, the network holds it as two units per output that are always on,
+beside the ``second_width`` units found.
 
 Map to the paper
 ----------------
