@@ -20,6 +20,7 @@ from unrelu.steps.learner_boxes import (
 )
 from unrelu.steps.learner_certificate import LearnerCertificateConfig, certify_square_loss
 from unrelu.steps.learner_far import FarConfig, choose_stretch, measure_biases
+from unrelu.steps.learner_grow import GrowConfig, propose_neuron
 from unrelu.steps.learner_polish import (
     band_points,
     in_band,
@@ -290,3 +291,40 @@ def test_two_lines_with_noise_are_united():
     assert run.good(united)
     x = rng.standard_normal((2000, 6))
     assert np.abs(united(x) - truth(x)).max() <= 1e-5 * truth(x).std()
+
+
+def test_a_missing_neuron_shows_in_the_residual():
+    rng = np.random.default_rng(8)
+    x = rng.standard_normal((3000, 8))
+    w = rng.standard_normal(8)
+    w /= np.linalg.norm(w)
+    left = 1e-3 * (np.maximum(x @ w - 0.4, 0.0) - 0.5 * x[:, 0]) + 1e-4 * rng.standard_normal(3000)
+    found = propose_neuron(x, left, rng, GrowConfig())
+    assert found is not None
+    assert abs(found.weights[0] @ w) / np.linalg.norm(found.weights[0]) >= 0.97
+    assert found.outputs[0, 0] == pytest.approx(1e-3, rel=0.3)
+    # Nothing but noise: whatever is proposed explains next to nothing of it.
+    noise = rng.standard_normal(3000)
+    more = propose_neuron(x, noise, rng, GrowConfig())
+    if more is not None:
+        kink = 0.5 * more.outputs[0, 0] * np.abs(x @ more.weights[0] + more.biases[0])
+        assert np.var(noise - kink) >= 0.97 * np.var(noise)
+
+
+def test_growth_adds_what_a_line_missed():
+    truth = planted.random_network(6, 8, 1, rng=3)
+    weak = truth.weights[1].copy()
+    weak[0, :2] *= 0.02
+    truth = type(truth)([truth.weights[0], weak], truth.biases)
+    rng = np.random.default_rng(4)
+    run = Learning(
+        Cast(as_oracle(truth), "float32"), rng, as_progress(None), LearnerConfig(),
+        1e-4, True, None, None,
+    )  # fmt: skip
+    run.look()
+    line = run.polish(neurons_of(truth).kept(np.arange(8) > 1))
+    assert not run.good(line)
+    grown = run.grow(line)
+    assert run.good(grown)
+    x = rng.standard_normal((2000, 6))
+    assert np.abs(grown(x) - truth(x)).max() <= 1e-4 * truth(x).std()

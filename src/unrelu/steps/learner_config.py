@@ -8,6 +8,7 @@ from unrelu.kernels.learner_compress import CompressConfig
 from unrelu.kernels.learner_formulas import FaithfulConstants
 from unrelu.steps.learner_certificate import LearnerCertificateConfig
 from unrelu.steps.learner_far import FarConfig
+from unrelu.steps.learner_grow import GrowConfig
 from unrelu.steps.learner_polish import PolishConfig
 from unrelu.steps.learner_search import SearchConfig
 
@@ -21,6 +22,7 @@ class LearnerConfig:
     search: SearchConfig = dataclasses.field(default_factory=SearchConfig)
     far: FarConfig = dataclasses.field(default_factory=FarConfig)
     polish: PolishConfig = dataclasses.field(default_factory=PolishConfig)
+    grow: GrowConfig = dataclasses.field(default_factory=GrowConfig)
     compress: CompressConfig = dataclasses.field(default_factory=CompressConfig)
     certificate: LearnerCertificateConfig = dataclasses.field(
         default_factory=LearnerCertificateConfig

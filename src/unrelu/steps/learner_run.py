@@ -26,6 +26,7 @@ from unrelu.progress import Progress
 from unrelu.result import StageReport
 from unrelu.steps.learner_config import LearnerConfig
 from unrelu.steps.learner_far import choose_stretch, measure_biases
+from unrelu.steps.learner_grow import propose_neuron
 from unrelu.steps.learner_polish import band_points, in_band, polish_neurons
 from unrelu.steps.learner_search import gaussian_line, residual_noise, search_residual
 from unrelu.steps.noise import NoiseModel, Samples
@@ -355,6 +356,38 @@ class Learning:
         united = self.polish(bent_only(first, second.kept(new)))
         return self.validate(min(first, united, key=self.square_error))
 
+    def grow(self, neurons: Neurons) -> Neurons:
+        """Add the weak neurons that are missing, one by one, as the residual shows them."""
+        config = self.config.grow
+        near = self.square_error(neurons) <= (config.error * self.spread) ** 2
+        size = (neurons.count + 1) * (self.d + 1)
+        if self.good(neurons) or not near or len(neurons.outputs) > 1:
+            return neurons
+        if size > self.config.polish.parameters:
+            return neurons
+        want = max(int(config.samples * size), config.per_input * self.d)
+        more = max(want - int(self.gaussian.sum()), 0)
+        with self.stage("samples"):
+            self.sample(self.rng.standard_normal((more, self.d)))
+        with self.stage("polish"):
+            neurons = polish_neurons(neurons, self.x, self.y, config=self.config.polish)
+        for _ in range(config.rounds):
+            if self.good(neurons):
+                return self.validate(neurons)
+            self.progress.update("growth", 0, None, f"{neurons.count} neurons")
+            with self.stage("polish"):
+                x, left = self.x[self.gaussian], (self.y - neurons(self.x))[self.gaussian, 0]
+                new = propose_neuron(x, left, self.rng, config)
+                if new is None:
+                    return neurons
+                grown = polish_neurons(
+                    bent_only(neurons, new), self.x, self.y, config=self.config.polish
+                )
+            if self.square_error(grown) > config.gain * self.square_error(neurons):
+                return neurons
+            neurons = grown
+        return neurons
+
     def regress(self) -> None:
         """Equation (19): least squares over all candidate neurons, if it helps.
 
@@ -410,8 +443,9 @@ class Learning:
                 self.keep(neurons)
             neurons = self.validate(neurons)
             self.candidates.append(neurons)
-            if attempt and self.coarse and not self.good(neurons):
-                neurons = self.unite(neurons)
+            if self.coarse and not self.good(neurons):
+                neurons = self.unite(neurons) if attempt else neurons
+                neurons = self.grow(neurons)
             self.keep(neurons)
             if self.good(neurons) or (attempt >= 2 and self.hopeless()):
                 break
