@@ -57,6 +57,9 @@ Deviations
   goes on until the noise is explained, or ``probes`` samples are spent.
 - Constant noise: directions are measured far out, where it is relatively small,
   biases at points whose gates are certain (:mod:`unrelu.steps.learner_far`).
+- Coarse answers hide weak neurons, other ones on every line: the neurons of two
+  lines are united, and what is still missing is grown from the moments of the
+  residual (:mod:`unrelu.steps.learner_grow`); all are fitted to samples together.
 - Clusters are merged and flat neurons dropped at the end, within epsilon / 4.
 """
 
