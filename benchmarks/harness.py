@@ -36,7 +36,8 @@ class Row:
 
     ``target`` maps a measured key to the figure asked for: for ``success`` the
     least count of successes over all ``seeds``, for every other key the largest
-    median allowed (``max:key``: the largest maximum among successes).
+    median allowed (``max:key``: the largest maximum among successes; ``mean:key``: the
+    largest mean; ``count:key``: the least count of runs in which ``key`` is true).
     """
 
     name: str

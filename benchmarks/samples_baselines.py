@@ -178,7 +178,7 @@ def _rows() -> list[Row]:
             )  # fmt: skip
             rows.append(
                 Row(f"Adam width {factor}m {case}", run=partial(adam, **common, factor=factor),
-                    seeds=SEEDS, timeout=900)
+                    seeds=SEEDS, timeout=900, quick=0)
             )  # fmt: skip
     return rows
 

@@ -8,7 +8,7 @@ from unrelu.samples import as_source
 from unrelu.steps.decompose import residual_signal
 from unrelu.steps.gaussian_inputs import check_gaussian, whitening_for
 from unrelu.steps.improper import consolidated_network, truncated_regression
-from unrelu.steps.moment_stage import project_moments
+from unrelu.steps.moment_stage import _subspace, project_moments
 from unrelu.steps.polish import (
     drop_needless_units,
     fit_kinks,
@@ -241,3 +241,15 @@ def test_projection_of_low_moments():
     whole = hermite_moments(tuple(np.asarray(s) / 100 for s in raw_sums(x, y, 2)))
     direct = hermite_moments(tuple(np.asarray(s) / 100 for s in raw_sums(x @ q, y, 2)))
     np.testing.assert_allclose(project_moments(whole, q).t2, direct.t2, atol=1e-13)
+
+
+def test_labels_far_from_zero_leave_the_subspace_small():
+    """Their mean makes T2 noisy, but by a known amount."""
+    rng = np.random.default_rng(2)
+    w = np.linalg.qr(rng.standard_normal((40, 6)))[0].T
+    x = rng.standard_normal((20_000, 40))
+    y = np.maximum(x @ w.T, 0.0).sum(axis=1) + 30.0
+    low = hermite_moments(tuple(np.asarray(part) / len(x) for part in raw_sums(x, y, 2)))
+    q = _subspace(low, x.T @ x / len(x), float(y.std()), len(x), None)
+    assert q.shape[1] <= 16
+    assert np.linalg.norm(q.T @ w.T, axis=0).min() >= 0.95

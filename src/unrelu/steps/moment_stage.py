@@ -75,12 +75,18 @@ def project_moments(moments: HermiteMoments, q: FloatArray) -> HermiteMoments:
     return HermiteMoments(moments.t0, q.T @ moments.t1, q.T @ moments.t2 @ q)
 
 
-def _subspace(low: HermiteMoments, spread: float, count: int, width: int | None) -> FloatArray:
-    """Eigenvectors of T2 that rise above its noise, and a few more; ``(d, r)``."""
+def _subspace(
+    low: HermiteMoments, second: FloatArray, spread: float, count: int, width: int | None
+) -> FloatArray:
+    """Eigenvectors of T2 that rise above its noise, and a few more; ``(d, r)``.
+
+    ``second`` is the mean of ``z z^T`` over the samples, ``(d, d)``: what it lacks to I,
+    times the labels' mean, is noise of T2 that is known.
+    """
     d = low.input_dim
     if d <= _REDUCE_ABOVE:
         return np.eye(d)
-    values, vectors = np.linalg.eigh(low.t2)
+    values, vectors = np.linalg.eigh(low.t2 - low.t0 * (second - np.eye(d)))
     # Edge of the noise's spectrum: entries have standard deviation spread/sqrt N.
     edge = 2.0 * spread * math.sqrt(d / count)
     signal = int(np.count_nonzero(np.abs(values) > 0.7 * edge))
@@ -108,7 +114,10 @@ def moment_estimate(
 ) -> MomentEstimate:
     """Estimate the moments in one pass and decompose them."""
     low = hermite_moments(whitening.raw(survey.raw, survey.train_count))
-    q = _subspace(low, survey.label_scale, survey.train_count, width)
+    centre = survey.input_mean - whitening.mean
+    square = survey.input_covariance + np.outer(centre, centre)
+    second = whitening.inverse @ square @ whitening.inverse.T
+    q = _subspace(low, second, survey.label_scale, survey.train_count, width)
     inner = project_moments(low, q)
     series = series_coefficients(inner)
     basis = whitening.inverse.T @ q
