@@ -17,6 +17,7 @@ from unrelu.steps.polish import (
     merge_coincident,
     orient,
     unit_importance,
+    without_undetermined,
 )
 from unrelu.steps.polish_options import PolishOptions
 from unrelu.steps.sample_stream import (
@@ -253,3 +254,20 @@ def test_labels_far_from_zero_leave_the_subspace_small():
     q = _subspace(low, x.T @ x / len(x), float(y.std()), len(x), None)
     assert q.shape[1] <= 16
     assert np.linalg.norm(q.T @ w.T, axis=0).min() >= 0.95
+
+
+def test_units_that_few_samples_determine_become_affine():
+    rng = np.random.default_rng(9)
+    x = rng.standard_normal((400, 5))
+    ordinary = np.append(rng.standard_normal(5), 0.2)
+    far = np.append(np.eye(5)[0], -3.0)  # a sample or two lie beyond it
+    model = Kinks(np.stack([ordinary, far]), np.array([1.0, -1.0]), np.zeros(6), "abs")
+    beyond = x @ far[:-1] + far[-1] > 0
+    assert 0 < np.count_nonzero(beyond) < 8
+    sure, kept = without_undetermined(model, x)
+    assert len(sure.u) == 1
+    np.testing.assert_array_equal(kept, ~beyond)
+    np.testing.assert_allclose(sure(x)[kept], model(x)[kept], atol=1e-12)
+    same, everyone = without_undetermined(sure, x)
+    assert same is sure
+    assert everyone.all()

@@ -34,6 +34,7 @@ __all__ = [
     "merge_coincident",
     "orient",
     "random_kinks",
+    "without_undetermined",
 ]
 
 
@@ -211,6 +212,34 @@ def drop_needless_units(
             return fit
         fit = trial
     return fit
+
+
+def without_undetermined(model: Kinks, x: FloatArray) -> tuple[Kinks, BoolArray]:
+    """Drop units beyond whose kink there are too few samples to determine them.
+
+    Fewer than d + 3 samples may be met by a wrong unit: d + 1 numbers are free, and
+    nothing confirms them. What such a unit adds elsewhere is affine, and is kept.
+
+    Returns
+    -------
+    The model (in "abs" form), and which rows lie on no dropped unit's rare side.
+    """
+    z = x @ model.u[:, :-1].T + model.u[:, -1]
+    positive = np.count_nonzero(z > 0.0, axis=0)
+    rare = np.minimum(positive, len(x) - positive) < x.shape[1] + 3
+    if not rare.any() or model.affine is None:
+        return model, np.ones(len(x), dtype=np.bool_)
+    side = np.where(2 * positive[rare] > len(x), 1.0, -1.0)
+    ordinary = ((z[:, rare] > 0.0) == (side > 0.0)).all(axis=1)
+    return (
+        dataclasses.replace(
+            model,
+            u=model.u[~rare],
+            sign=model.sign[~rare],
+            affine=model.affine + (side * model.sign[rare]) @ model.u[rare],
+        ),
+        ordinary,
+    )
 
 
 def grow_and_prune(

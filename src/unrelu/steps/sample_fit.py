@@ -24,6 +24,7 @@ from unrelu.steps.polish import (
     linear_fit,
     orient,
     random_kinks,
+    without_undetermined,
 )
 from unrelu.steps.polish_options import PolishOptions
 from unrelu.steps.sample_stream import (
@@ -220,6 +221,12 @@ class SamplePolish:
         """Look for samples that are not met, read rare units off them, orient."""
         unexplained = 0
         bar = self.options.met * self._scale
+        sure, ordinary = without_undetermined(fit.model, x)
+        if len(sure.u) < len(fit.model.u) and self.source is not None:
+            again = fit_kinks(sure, x[ordinary], y[ordinary], self.options)
+            if self._is_exact(again):
+                self.notes.append(f"{np.count_nonzero(~ordinary)} rows too few for a unit")
+                fit, x, y = again, x[ordinary], y[ordinary]
         for _ in range(4):
             if self.source is None:
                 break
