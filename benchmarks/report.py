@@ -14,7 +14,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks import report_papers, report_peers, report_scaling, report_speed
+from benchmarks import (
+    report_papers,
+    report_peers,
+    report_samples,
+    report_scaling,
+    report_speed,
+)
 from benchmarks.harness import RESULTS, load, summary
 from benchmarks.report_common import asked, figure, measured
 
@@ -94,6 +100,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     **report_peers.BLOCKS,
     **report_scaling.BLOCKS,
     **report_papers.BLOCKS,
+    **report_samples.BLOCKS,
     **report_speed.BLOCKS,
 }
 
@@ -129,17 +136,22 @@ def main() -> None:
     options = parser.parse_args()
     wanted = wanted_files()
     stale = [p for p, text in wanted.items() if not p.exists() or p.read_text() != text]
-    drawings = [p for p in report_scaling.DRAWINGS if not report_scaling.current(p)]
+    drawings = {
+        path: draw
+        for module in (report_scaling, report_samples)
+        for path, draw in module.DRAWINGS.items()
+        if not module.current(path)
+    }
     if options.check:
         if stale or drawings:
-            names = [p.name for p in stale + drawings]
+            names = [p.name for p in (*stale, *drawings)]
             sys.exit(f"out of date, run python -m benchmarks.report: {names}")
         return
     for path in stale:
         path.write_text(wanted[path])
         print(f"wrote {path.relative_to(ROOT)}")
-    for path in drawings:
-        report_scaling.DRAWINGS[path](path)
+    for path, draw in drawings.items():
+        draw(path)
         print(f"drew {path.relative_to(ROOT)}")
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import statistics
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import summary
@@ -44,10 +47,13 @@ def asked(entry: Mapping[str, Any]) -> str:
     """Say what a row asks for."""
     parts = []
     for key, value in entry.get("target", {}).items():
+        kind, _, name = key.rpartition(":")
         if key == "success":
             parts.append(f"{value:g}/{entry['seeds']} succeed")
-        elif key.startswith("max:"):
-            parts.append(f"{key[4:]} ≤ {figure(value)}")
+        elif kind == "count":
+            parts.append(f"{name} in {value:g}/{entry['seeds']}")
+        elif kind:
+            parts.append(f"{'' if kind == 'max' else 'mean '}{name} ≤ {figure(value)}")
         else:
             parts.append(f"median {key} ≤ {figure(value)}")
     return ", ".join(parts)
@@ -55,17 +61,35 @@ def asked(entry: Mapping[str, Any]) -> str:
 
 def measured(entry: Mapping[str, Any]) -> str:
     """Say what was measured, for each key that the row asks about."""
-    facts = summary(entry)
-    keys = dict.fromkeys(k.removeprefix("max:") for k in entry.get("target", {}) if k != "success")
-    parts = [
-        f"{key} {figure(facts[key]['median'])} (max {figure(facts[key]['max'])})"
-        for key in keys
-        if isinstance(facts.get(key), dict)
-    ]
-    return ", ".join(parts)
+    facts, runs = summary(entry), entry["runs"]
+    parts = []
+    for key in dict.fromkeys(k.removeprefix("max:") for k in entry.get("target", {})):
+        kind, _, name = key.rpartition(":")
+        if kind == "count":
+            parts.append(f"{name} in {sum(bool(run.get(name)) for run in runs)}/{len(runs)}")
+        elif kind == "mean":
+            values = [float(run[name]) for run in runs if name in run]
+            parts.append(f"mean {name} {figure(statistics.fmean(values))}" if values else "")
+        elif isinstance(facts.get(key), dict):
+            parts.append(f"{key} {figure(facts[key]['median'])} (max {figure(facts[key]['max'])})")
+    return ", ".join(filter(None, parts))
 
 
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def stamp(path: Path, data: Any) -> None:
+    """Write into a drawing which data it was made from."""
+    path.write_text(path.read_text().rstrip() + f"\n<!-- data {_digest(data)} -->\n")
+
+
+def stamped(path: Path, data: Any) -> bool:
+    """Whether a drawing was made from these data."""
+    return path.exists() and f"data {_digest(data)}" in path.read_text()[-200:]
+
+
+def _digest(data: Any) -> str:
+    return hashlib.sha256(json.dumps(data, default=float).encode()).hexdigest()[:16]

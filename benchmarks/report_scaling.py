@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.harness import load
-from benchmarks.report_common import count, markdown, median, short
+from benchmarks.report_common import count, markdown, median, short, stamp, stamped
 
 FIGURES = Path(__file__).parent.parent / "docs" / "figures"
 #: Curves in the order of the page: what is on the axis.
@@ -188,17 +186,16 @@ def internet() -> str:
 # ------------------------------------------------------------------- figure
 
 
-def _digest() -> str:
-    data = {
+def _drawn() -> Any:
+    return {
         name: [[x, *(median(runs, q) for q in QUANTITIES)] for x, runs in curve(name).items()]
         for name in AXES
     }
-    return hashlib.sha256(json.dumps(data).encode()).hexdigest()[:16]
 
 
 def current(path: Path) -> bool:
     """Whether a drawing was made from the results that are there now."""
-    return path.exists() and f"data {_digest()}" in path.read_text()[-200:]
+    return stamped(path, _drawn())
 
 
 def draw(path: Path) -> None:
@@ -239,7 +236,7 @@ def draw(path: Path) -> None:
     path.parent.mkdir(exist_ok=True)
     figure.savefig(path, format="svg", metadata={"Date": None})
     plt.close(figure)
-    path.write_text(path.read_text().rstrip() + f"\n<!-- data {_digest()} -->\n")
+    stamp(path, _drawn())
 
 
 DRAWINGS: dict[Path, Callable[[Path], None]] = {FIGURES / "scaling.svg": draw}

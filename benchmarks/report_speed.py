@@ -4,30 +4,57 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 from benchmarks.harness import RESULTS
+from benchmarks.report_common import markdown
 
 __all__ = ["BLOCKS"]
 
 
-def moments_speed() -> str:
-    """Return the table of ``benchmarks.moments_speed`` on a GPU."""
-    path = RESULTS / "moments_gpu.json"
+def _rows(name: str, unit: float, command: str) -> tuple[list[dict[str, Any]], str]:
+    path = RESULTS / name
     if not path.exists():
-        return "Not measured yet: `python -m benchmarks.moments_speed --backends torch cupy`."
+        return [], f"Not measured yet: `{command}`."
     rows = json.loads(path.read_text())["measurements"]
-    lines = [
-        "| arrays | sums | d | dtype | batch | Tflop/s | product's Tflop/s | ratio |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
-    ]
+    lines = []
     for row in rows:
         m, n, k = row["product_shape"]
-        lines.append(
-            f"| {row['backend']} | {row['kernel']}, as ({m}, {n}) ({n}, {k}) | {row['d']} "
-            f"| {row['dtype']} | {row['batch']:,} | {row['gflops'] / 1e3:.1f} "
-            f"| {row['product_gflops'] / 1e3:.1f} | {row['ratio']:.2f} |"
-        )
-    return "\n".join([*lines, "", f"Measured on one {rows[0]['device']}."])
+        lines.append([
+            row["backend"], f"{row['kernel']}, as ({m}, {n}) ({n}, {k})", str(row["d"]),
+            row["dtype"], f"{row['batch']:,}", f"{row['gflops'] / unit:.1f}",
+            f"{row['product_gflops'] / unit:.1f}", f"{row['ratio']:.2f}",
+        ])  # fmt: skip
+    letter = "T" if unit == 1e3 else "G"
+    header = ["arrays", "sums", "d", "dtype", "batch", f"{letter}flop/s",
+              f"product's {letter}flop/s", "ratio"]  # fmt: skip
+    return rows, markdown(header, lines)
 
 
-BLOCKS: dict[str, Callable[[], str]] = {"moments-speed": moments_speed}
+def moments_speed() -> str:
+    """Return the table of ``benchmarks.moments_speed`` on a GPU."""
+    command = "python -m benchmarks.moments_speed --backends torch cupy"
+    rows, table = _rows("moments_gpu.json", 1e3, command)
+    return f"{table}\n\nMeasured on one {rows[0]['device']}." if rows else table
+
+
+def moments_speed_cpu() -> str:
+    """Return the same on the CPU, and how time and memory grow with the samples."""
+    rows, table = _rows(
+        "moments_cpu.json", 1.0, "python -m benchmarks.moments_speed --backends numpy"
+    )
+    if not rows:
+        return table
+    data = json.loads((RESULTS / "moments_cpu.json").read_text())
+    growth = data["growth"]
+    return (
+        f"{table}\n\nMeasured on {data['cores']} cores. Four times as many rows than "
+        f"{growth['rows']:,} (T0 to T4, d = {growth['d']}) take {growth['time_ratio_for_4x']:.2f} "
+        f"times as long, and {growth['memory_ratio_for_4x']:.2f} times the memory."
+    )
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "moments-speed": moments_speed,
+    "moments-speed-cpu": moments_speed_cpu,
+}
