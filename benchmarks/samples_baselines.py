@@ -4,7 +4,8 @@
 
 - ``moments``: :func:`unrelu.learn_from_samples`, width not given.
 - ``LM``: Levenberg-Marquardt from up to 20 random starts at the true width m and
-  at 1.5 m (stopped at the first exact fit, or after two minutes), the same code as the polish.
+  at 1.5 m, the same code as the polish (stopped at the first exact fit, or with the first
+  start that ends after two minutes).
 - ``Adam``: torch in float32, best of 20 starts by fresh inputs, 6,000 batches of 4,096
   along a cosine from 1e-2 (needs torch; on a GPU where there is one).
 
@@ -93,7 +94,8 @@ def lm(seed: int, *, d: int, m: int, n: int, sigma: float, factor: float) -> dic
         if time.perf_counter() - start > PATIENCE:
             break
     assert best is not None
-    best = drop_needless_units(best, x, y, options)
+    if factor > 1.0:
+        best = drop_needless_units(best, x, y, options)
     if sigma:
         best = fit_kinks(best.model, all_x, all_y, options)
     seconds = time.perf_counter() - start
