@@ -118,7 +118,7 @@ def ours() -> str:
     )  # fmt: skip
 
 
-def _better(target: str, key: Key, theirs: Runs, mine: Runs) -> list[str]:
+def _better(key: Key, theirs: Runs, mine: Runs) -> list[str]:
     """Say where a peer ties with unrelu or is ahead of it on one target."""
     name = f"{SHORT.get(key[0], key[0])}, {key[1]}, {key[2]}"
     said = []
@@ -164,8 +164,10 @@ def ahead() -> str:
         if not mine:
             continue
         for key, theirs in found.items():
-            if key != US:
-                lines += [f"- {target}: {text}." for text in _better(target, key, theirs, mine)]
+            seeds = {run["seed"] for run in theirs}
+            same = [run for run in mine if run["seed"] in seeds]  # the same networks
+            if key != US and same:
+                lines += [f"- {target}: {text}." for text in _better(key, theirs, same)]
     return "\n".join(lines) or "- Nowhere in this run."
 
 
