@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import textwrap
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -193,3 +195,19 @@ def test_rows_have_unique_names_and_known_targets():
 def test_targets_are_seeded(name):
     assert PROBLEMS[name].make(3) == PROBLEMS[name].make(3)
     assert isinstance(PROBLEMS[name].make(4), ReLUNetwork)
+
+
+def test_one_process_at_a_time_installs_an_environment(tmp_path, monkeypatch):
+    installed = []
+
+    def slow_install(name):
+        (tmp_path / f"peer-{name}").mkdir()  # a second one would fail here
+        time.sleep(0.05)
+        installed.append(name)
+
+    monkeypatch.setattr(environments, "FOLDER", tmp_path)
+    monkeypatch.setattr(environments, "_install", slow_install)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(environments.prepare, ["sklearn"] * 4))
+    assert installed == ["sklearn"]
+    assert set(found) == {environments.python_of("sklearn")}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import subprocess
 import sys
 import venv
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
@@ -32,24 +35,43 @@ def python_of(name: str) -> Path:
     return FOLDER / f"peer-{name}" / "bin" / "python"
 
 
+@contextlib.contextmanager
+def _alone(name: str) -> Iterator[None]:
+    """Let one process at a time install an environment; the others wait for it."""
+    FOLDER.mkdir(exist_ok=True)
+    with (FOLDER / f"peer-{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 def prepare(name: str, *, install: bool = True) -> Path:
     """Return the environment's interpreter, installing it where it is missing."""
-    folder, stamp = FOLDER / f"peer-{name}", FOLDER / f"peer-{name}" / ".installed"
+    stamp = FOLDER / f"peer-{name}" / ".installed"
     wanted = json.dumps(REQUIREMENTS[name])
-    if stamp.exists() and stamp.read_text() == wanted:
+
+    def ready() -> bool:
+        return stamp.exists() and stamp.read_text() == wanted
+
+    if ready():
         return python_of(name)
     if not install:
         raise NoEnvironment(f"peer-{name} is not installed; run python -m benchmarks.peers")
+    with _alone(name):
+        if not ready():
+            _install(name)
+            stamp.write_text(wanted)
+    return python_of(name)
+
+
+def _install(name: str) -> None:
+    folder = FOLDER / f"peer-{name}"
     print(f"installing peer-{name} from the package index", file=sys.stderr, flush=True)
-    if not python_of(name).exists():
-        venv.create(folder, with_pip=True, symlinks=True)
+    venv.create(folder, with_pip=True, symlinks=True)  # mends one that was cut short
     for packages in REQUIREMENTS[name]:
         command = [str(python_of(name)), "-m", "pip", "install", "--quiet", *packages]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise NoEnvironment(f"peer-{name}: pip failed: {done.stderr[-500:]}")
-    stamp.write_text(wanted)
-    return python_of(name)
 
 
 def versions(name: str) -> dict[str, str]:
