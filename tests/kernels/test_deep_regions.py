@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unrelu.kernels.deep_regions import cover_gates, gate_patterns, region_at
+from unrelu.kernels.deep_polish import gauge_mask
+from unrelu.kernels.deep_regions import cover_gates, gate_patterns, hold_unseen, region_at
 from unrelu.networks import ReLUNetwork
 from unrelu.planted import random_network
 
@@ -69,3 +70,25 @@ def test_rare_states_are_covered():
     on = gate_patterns(network, pool[chosen])[0][:, 0]
     assert on.sum() == 7
     assert len(cover_gates(base, pool, 0.0, 7)) == 0
+
+
+def test_a_unit_that_few_places_show_is_held():
+    rng = np.random.default_rng(0)
+    network = random_network(5, 4, 6, 2, rng=3)
+    free = gauge_mask(network)
+    typical = rng.standard_normal((400, 5))
+    on = gate_patterns(network, typical)[1]
+    assert (on.sum(axis=0) >= 8).any()
+    unit = int(np.argmax(on.sum(axis=0)))
+    seen = hold_unseen(network, typical, free)
+    assert (seen[1][unit] == free[1][unit]).all()
+    # The same unit on nowhere but close to a single point.
+    place = typical[on[:, unit]][0]
+    near = place + 1e-7 * rng.standard_normal((40, 5))
+    few = np.concatenate([typical[~on[:, unit]], near])
+    assert gate_patterns(network, few)[1][:, unit].sum() == 40
+    held = hold_unseen(network, few, free)
+    assert not held[1][unit].any()
+    assert not held[2][:, unit].any()
+    assert (held[0] == free[0]).all()
+    assert free[1][unit].any()  # the caller's masks are not touched

@@ -16,7 +16,7 @@ from unrelu.algorithms._three_layer_config import Failed
 from unrelu.algorithms._three_layer_first import FirstLayer
 from unrelu.errors import BudgetExhausted
 from unrelu.kernels.deep_polish import PolishConfig, polish
-from unrelu.kernels.deep_regions import cover_gates
+from unrelu.kernels.deep_regions import cover_gates, hold_unseen
 from unrelu.kernels.deep_turn import turn_units
 from unrelu.networks import ReLUNetwork
 from unrelu.result import Certificate, Status
@@ -208,7 +208,8 @@ class Extraction(FirstLayer):
         x, y = self.oracle.stored()
         near = np.linalg.norm(x, axis=1) <= self.config.far * self.domain.scale
         x, y = x[near], y[near]
-        done = polish(self.network, x, y, self.noise.at(x), free=self.free, config=config)
+        free = hold_unseen(self.network, x, self.free)
+        done = polish(self.network, x, y, self.noise.at(x), free=free, config=config)
         self.network = done.network
         return {"before": done.before, "after": done.after, "steps": done.steps}
 

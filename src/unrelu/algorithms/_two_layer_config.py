@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from unrelu.kernels.unit_fit import UnitFitConfig
 from unrelu.steps.certify import CertifyConfig
 from unrelu.steps.gradients import GradientConfig
 from unrelu.steps.lift import LiftConfig
@@ -67,6 +68,16 @@ class TwoLayerConfig:
     for the next to measure them farther out."""
     coarse_goal: float = 6.0
     """Root mean square error, in deviations of an answer, at which this ends."""
+    fit: UnitFitConfig = dataclasses.field(default_factory=UnitFitConfig)
+    fit_parameters: int = 2500
+    """Networks of up to so many parameters are fitted to all coarse answers in the end: a step
+    takes n p^2 operations, seconds at this size."""
+    fit_rows: float = 2.25
+    """Answers per parameter asked for that."""
+    fit_outward: float = 12.0
+    """Every other one of them this many times farther out than typical inputs."""
+    fit_passes: int = 1
+    """Passes of gradients before it, in place of ``coarse_passes``."""
     values_per_unit: float = 3.0
     """Values at typical inputs that settle the biases in the end, or as many as cost a
     quarter of ``effort``: kinks far out on the line leave their units' biases inexact."""

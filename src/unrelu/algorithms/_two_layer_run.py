@@ -75,7 +75,7 @@ class Extraction(KnownUnits):
 
     def calibrate(self) -> tuple[SurveyLine, list[Samples]]:
         """Draw a line, and measure the noise of the answers on it."""
-        self.units, self.lifted = None, False
+        self.units, self.lifted, self.fitted = None, False, False
         self.checked = self.checked[0][:0], self.checked[1][:0]
         line = self.shorten(self.domain.line(self.rng, self.reach))
         near = 10.0 * self.domain.scale if self.domain.kind != "box" else math.inf
@@ -133,6 +133,7 @@ class Extraction(KnownUnits):
         assert self.noise is not None
         assert self.units is not None
         answers = self.oracle(points)
+        self.remember(points, answers)
         residual = answers - self.units(points)
         deepest = self.deepest if self.log_odds else math.inf
         deep = ~(np.abs(answers) < deepest).all(axis=1)  # True for NaN
@@ -316,7 +317,8 @@ class Extraction(KnownUnits):
         m = len(self.units.outputs)
         std = math.sqrt(max(float(np.max(np.diagonal(self.covariance)[:m], initial=0.0)), 0.0))
         turn = resolve_signs(self.units, max(std, 1e-14 * float(np.abs(self.units.linear).max())))
-        if turn is None:
-            return False
-        self.units = self.units.turned(turn)
-        return True
+        if turn is not None:
+            self.units = self.units.turned(turn)
+        if self.fitted and self.fits():
+            self.fit(skip=turn is None)
+        return turn is not None

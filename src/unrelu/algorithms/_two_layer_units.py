@@ -13,15 +13,18 @@ import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
 from unrelu.algorithms._two_layer_config import TwoLayerConfig
+from unrelu.kernels.unit_fit import fit_size, fit_units
 from unrelu.kernels.units import Units, merge_units, parallel_groups
 from unrelu.oracles.base import Oracle
 from unrelu.progress import Progress
 from unrelu.result import StageReport
 from unrelu.steps.domains import Domain
-from unrelu.steps.noise import NoiseModel
+from unrelu.steps.noise import NoiseModel, noise_by_norm
 from unrelu.steps.refine import Refiner, predicted_error
 
 __all__ = ["KnownUnits", "Meaningless", "Saturated"]
+
+_KEPT = 2**22  # numbers of a batch of inputs above which it is not kept for the fit
 
 
 class Saturated(Exception):
@@ -57,6 +60,9 @@ class KnownUnits:
         self.checked = np.empty((0, oracle.input_dim)), np.empty((0, oracle.output_dim))
         self.coarse = self.lifted = self.nested = False
         self.spread = 0.0
+        self.seen: list[tuple[FloatArray, FloatArray]] = []  # coarse answers, for the fit
+        self.drawn = 0  # inputs asked for the fit alone
+        self.fitted = False
 
     @contextmanager
     def stage(self, name: str, message: str = "") -> Iterator[dict[str, Any]]:
@@ -90,7 +96,13 @@ class KnownUnits:
         answers = self.oracle(points)
         if self.log_odds and np.isnan(answers).any():
             raise Saturated
+        self.remember(points, answers)
         return answers
+
+    def remember(self, points: FloatArray, answers: FloatArray) -> None:
+        """Keep coarse answers: each says a little about all units."""
+        if self.coarse and not self.nested and len(points) * points.shape[1] <= _KEPT:
+            self.seen.append((points, answers))
 
     def forget_nonsense(self) -> None:
         """Drop units that are not finite."""
@@ -144,13 +156,14 @@ class KnownUnits:
         k, d, m = self.units.count, self.domain.dimension, len(self.units.outputs)
         if self.coarse:
             limit = int(np.ceil(config.coarse_effort * (m + k) / m))
-            passes = config.lifted_passes if self.lifted else config.coarse_passes
+            most = config.lifted_passes if self.lifted else config.coarse_passes
+            passes, most = config.fit_passes if self.fits() else most, 2 * most
         else:
             effort = config.effort + config.effort_thin * d**-0.65
             effort += config.effort_wide * max(0.0, math.log10(max(1, k) / d))
             if self.domain.bounds is not None:
                 effort = config.effort_bounded
-            limit, passes = max(config.least_points, int(effort * k)), 1
+            limit, passes, most = max(config.least_points, int(effort * k)), 1, 1
         points = self.draw(256)
         goal = config.precision * self.spread
         if self.domain.bounds is not None:
@@ -172,7 +185,7 @@ class KnownUnits:
         factor = config.coarse_goal if self.coarse else 1.0
         goal = max(goal, factor * float(self.level(points).max()))
         with self.stage("refinement") as details:
-            for done in range(2 * passes if self.coarse else passes):
+            for done in range(most):
                 self.progress.update("refinement", done, passes)
                 refiner.measure(limit, goal)
                 self.units, self.covariance = refiner.units, refiner.covariance
@@ -182,9 +195,55 @@ class KnownUnits:
             values = config.values_per_unit * (k + 1)
             if not self.coarse and self.domain.bounds is None:
                 values = min(values, 0.25 * config.effort * k * d)
-            refiner.settle(int(values), self.checked)
+            # A fit settles the biases with everything else.
+            refiner.settle(0 if self.fits() else int(values), self.checked)
             details["points"] = refiner.measured
         self.units, self.covariance = refiner.units, refiner.covariance
+        self.tidy()
+        if self.fits():
+            self.fit()
+
+    def fits(self) -> bool:
+        """Whether a least squares over all answers is worth its time."""
+        assert self.units is not None
+        return (
+            self.coarse
+            and not (self.nested or self.log_odds)
+            and self.units.count > 0
+            and fit_size(self.units) <= self.config.fit_parameters
+        )
+
+    def fit(self, *, skip: bool = True) -> None:
+        """Fit all units to all answers, and to more of them at inputs near and far.
+
+        Far out an answer of fixed absolute error tells directions best. ``skip=False`` fits
+        a network without a skip term.
+        """
+        assert self.units is not None
+        assert self.noise is not None
+        config, m = self.config, len(self.units.outputs)
+        with self.stage("fit") as details:
+            wanted = math.ceil(config.fit_rows * fit_size(self.units) / m) - self.drawn
+            if wanted > 0:
+                points = self.domain.draw_wide(wanted, self.rng)
+                if self.domain.kind != "box":
+                    points[::2] = self.draw(len(points[::2])) * config.fit_outward
+                self.ask(points)
+                self.drawn += wanted
+            points = np.concatenate([x for x, _ in self.seen])
+            answers = np.concatenate([y for _, y in self.seen])
+            norms = np.linalg.norm(points, axis=1)
+            deviations = self.noise.std(norms)
+            if self.fitted:  # a first fit has shown how the noise grows with the input
+                deviations = noise_by_norm(norms, answers - self.units(points))
+            found = fit_units(
+                self.units, self.covariance, points, answers, deviations, skip=skip,
+                config=config.fit,
+            )  # fmt: skip
+            if found is not None:
+                self.units, self.covariance = found
+                self.fitted = True
+            details |= {"answers": len(answers)}
         self.tidy()
 
     def sharpen_worst(self, refiner: Refiner, limit: int, goal: float) -> None:

@@ -50,6 +50,9 @@ Deviations
 - Coarse answers (float32, rounded) are searched on a random subspace of the
   inputs first, where everything can be measured often, and the units are then
   lifted by derivatives at roomy points (:mod:`unrelu.steps.lift`).
+- Networks of up to 2,500 parameters are then fitted to all coarse answers at
+  once (:mod:`unrelu.kernels.unit_fit`): differences of a few answers keep their
+  noise, least squares over all of them averages it out.
 - The residual is searched until random checks pass, since one line may miss a
   unit; the paper's general position excludes that.
 - Signs of the units are resolved where they are determined, so that there is

@@ -7,6 +7,7 @@ where one pattern of gates holds, together with the affine map there.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 import scipy.optimize
@@ -14,7 +15,7 @@ import scipy.optimize
 from unrelu._types import BoolArray, FloatArray, IntArray
 from unrelu.networks import ReLUNetwork
 
-__all__ = ["Region", "cover_gates", "gate_patterns", "region_at"]
+__all__ = ["Region", "cover_gates", "gate_patterns", "hold_unseen", "region_at"]
 
 
 def gate_patterns(network: ReLUNetwork, x: FloatArray) -> list[BoolArray]:
@@ -131,3 +132,33 @@ def cover_gates(network: ReLUNetwork, pool: FloatArray, rare: float, need: int) 
         have = sum(int(i) in chosen for i in where)
         chosen.update(int(i) for i in where[: max(0, need - have)])
     return np.array(sorted(chosen), dtype=np.intp)
+
+
+def hold_unseen(
+    network: ReLUNetwork, points: FloatArray, free: Sequence[BoolArray], part: float = 1e-4
+) -> list[BoolArray]:
+    """Hold the second-layer units that the points do not determine.
+
+    A fit would move them wherever rounding likes; what found them knew better.
+
+    Parameters
+    ----------
+    free
+        Which entries of ``[W | b]`` may move, one array per layer.
+    part
+        Least singular value, over the largest, of a unit's inputs where it is on.
+    """
+    held = [mask.copy() for mask in free]
+    hidden = np.maximum(points @ network.weights[0].T + network.biases[0], 0.0)
+    hidden = np.concatenate([hidden, np.ones((len(points), 1))], axis=1)
+    hidden /= np.linalg.norm(hidden, axis=1, keepdims=True)
+    for unit, on in enumerate(gate_patterns(network, points)[1].T):
+        inputs = hidden[on]
+        size = np.linalg.norm(inputs, axis=0)
+        values = np.zeros(1)
+        if len(inputs) >= inputs.shape[1] and size.min() > 0:
+            values = np.linalg.svd(inputs / size, compute_uv=False)
+        if not values[-1] > part * values[0]:
+            held[1][unit] = False
+            held[2][:, unit] = False
+    return held

@@ -20,7 +20,7 @@ import numpy as np
 from unrelu._types import FloatArray
 from unrelu.kernels.line_pieces import fit_piece
 
-__all__ = ["NoiseConfig", "NoiseModel", "Samples", "estimate_noise"]
+__all__ = ["NoiseConfig", "NoiseModel", "Samples", "estimate_noise", "noise_by_norm"]
 
 Samples = tuple[FloatArray, FloatArray]
 """Points ``(n,)`` on a line and the answers there, ``(n, m)``."""
@@ -150,6 +150,20 @@ def estimate_noise(
     least = max(config.silent * float(level[is_near].max()), config.zero)
     absolute = np.maximum(absolute, max(quantum / np.sqrt(12.0), least))
     return NoiseModel(absolute, growth), clusters
+
+
+def noise_by_norm(norms: FloatArray, residuals: FloatArray, groups: int = 12) -> FloatArray:
+    """Return the deviation of each residual as those at similar norms show it, ``(n, m)``.
+
+    Inputs are grouped by norm, each group's deviation is taken from its median
+    residual, and interpolated in between.
+    """
+    order = np.array_split(np.argsort(norms), max(1, min(groups, len(norms) // 20)))
+    centres = np.array([np.median(norms[i]) for i in order])
+    size = np.array([np.median(np.abs(residuals[i]), axis=0) for i in order]) / 0.6745
+    size = np.maximum(size, 1e-3 * size.max(axis=0))
+    size = np.maximum(size, np.finfo(np.float64).tiny)
+    return np.stack([np.interp(norms, centres, column) for column in size.T], axis=1)
 
 
 def _grid(answers: FloatArray, config: NoiseConfig) -> tuple[float, float]:
