@@ -225,14 +225,32 @@ def test_the_most_rows_of_any_start_are_kept():
     assert same_first_layer(result, truth, 1e-6, signed=False)
 
 
-def test_more_first_layer_units_than_inputs():
-    truth = random_network(5, 9, 12, 1, rng=0)
-    result = extract_three_layer(truth, rng=0)
+@pytest.mark.parametrize(
+    ("shape", "seed"), [((5, 9, 12, 1), 0), ((5, 10, 8, 1), 1), ((10, 15, 10, 3), 2)]
+)
+def test_more_first_layer_units_than_inputs(shape, seed):
+    truth = random_network(*shape, rng=seed)
+    result = extract_three_layer(truth, rng=seed)
+    assert result.success, result.message
+    assert (result.first_width, result.second_width) == shape[1:3]
+    assert function_error(result.network, truth) < 1e-10
+    assert same_first_layer(result, truth, 1e-8, signed=True)
+
+
+def test_more_first_layer_units_than_inputs_under_three_hidden_layers():
+    truth = random_network(5, 9, 6, 5, 1, rng=0)
+    result = extract_three_layer(truth, rng=1)
     assert result.status is Status.PARTIAL
-    assert "only 5 inputs" in result.message
     assert result.network is None
     assert result.first_width == 9
     assert same_first_layer(result, truth, 1e-6, signed=False)
+
+
+def test_more_first_layer_units_than_inputs_within_a_budget():
+    truth = random_network(5, 9, 12, 1, rng=0)
+    result = extract_three_layer(connect(truth, budget=3000), rng=0)
+    assert result.status is Status.BUDGET_EXHAUSTED
+    assert result.queries.total <= 3000
 
 
 def test_three_hidden_layers_give_the_first():

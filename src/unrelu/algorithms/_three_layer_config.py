@@ -19,6 +19,49 @@ __all__ = ["Failed", "ThreeLayerConfig"]
 
 
 @dataclasses.dataclass(frozen=True)
+class WideConfig:
+    """Choices where the first layer has more units than there are inputs."""
+
+    reach: float = 4.0
+    """Half-length of a line, over the length of its base or of typical inputs."""
+    step: float = 0.35
+    """How far each line's base, and its direction, are from the last's."""
+    first_lines: int = 8
+    more_lines: int = 4
+    most_lines: int = 32
+    """Lines searched before the orientation of the first layer is tried, between two tries,
+    and in all."""
+    explore: int = 12
+    idle: int = 3
+    """Rounds in which surfaces that are not determined are crossed by a short line, and those
+    without news after which a surface is let be."""
+    short: float = 0.5
+    aside: tuple[float, float] = (0.2, 1.2)
+    """Half-length of a short line, in the same units, and how far it lies from
+    where the surface was crossed before: over that length, or over the way to a place."""
+    pool: int = 4000
+    """Inputs among which those are looked for where a unit is not determined."""
+    checks: int = 1500
+    checks_open: int = 60
+    """Inputs looked at in a round: nothing else tells of a unit that no line met. And so many
+    more for each unit that is not determined there."""
+    far: tuple[float, float] = (1.3, 4.5)
+    """Two in three of them are so many times as long as typical inputs."""
+    rounds: int = 6
+    """Rounds at most, until one is explained at once."""
+    hopeless: float = 0.6
+    """Part of them without an explanation in a round above which none is looked for."""
+    repairs: int = 40
+    """Inputs per round that are looked into because the network does not explain them."""
+    sure: float = 1e-3
+    """How far from +1 or -1 the solution for an orientation may be."""
+    enough: int = 16
+    alone: float = 0.5
+    """After so many lines a second layer shows: no more than this part of the crossings is on
+    surfaces that were crossed once or twice."""
+
+
+@dataclasses.dataclass(frozen=True)
 class ThreeLayerConfig:
     """Every choice of the extraction that is a number."""
 
@@ -29,6 +72,7 @@ class ThreeLayerConfig:
     rows: RowConfig = dataclasses.field(default_factory=RowConfig)
     gradients: GradientConfig = dataclasses.field(default_factory=GradientConfig)
     top: TopConfig = dataclasses.field(default_factory=TopConfig)
+    wide: WideConfig = dataclasses.field(default_factory=WideConfig)
     orthant: OrthantConfig = dataclasses.field(default_factory=OrthantConfig)
     polish: PolishConfig = dataclasses.field(default_factory=PolishConfig)
     polish_gently: PolishConfig = dataclasses.field(

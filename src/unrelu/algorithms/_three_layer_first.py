@@ -249,12 +249,12 @@ class FirstLayer:
         self.rows = rows
         if rows.count > d:
             self.weights, self.biases = rows.weights, rows.biases
+            if self.deeper:
+                return  # without a right inverse the layers above need another way
             raise Failed(
                 Status.PARTIAL,
-                f"{rows.count} first-layer hyperplanes were found with only {d} inputs: W has "
-                "no right inverse, so the layers above cannot be asked on their own; the "
-                "hyperplanes are returned up to sign"
-                + ("" if self.deeper else " (no hyperplane bends: try extract_two_layer)"),
+                f"{rows.count} first-layer hyperplanes were found with only {d} inputs, and no "
+                "hyperplane bends: try extract_two_layer",
                 final=True,
             )
         missing, part = missing_rank(rows, measured, config=config.rows)

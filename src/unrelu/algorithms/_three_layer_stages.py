@@ -13,7 +13,7 @@ import numpy as np
 
 from unrelu._types import FloatArray
 from unrelu.algorithms._three_layer_config import Failed
-from unrelu.algorithms._three_layer_first import FirstLayer
+from unrelu.algorithms._three_layer_wide import WideTop
 from unrelu.errors import BudgetExhausted
 from unrelu.kernels.deep_polish import PolishConfig, polish
 from unrelu.kernels.deep_regions import cover_gates, hold_unseen
@@ -39,7 +39,7 @@ def _limited(black_box: TopOracle) -> Iterator[None]:
         raise
 
 
-class Extraction(FirstLayer):
+class Extraction(WideTop):
     """One run."""
 
     black_box: TopOracle
@@ -118,7 +118,8 @@ class Extraction(FirstLayer):
         count = min(count, config.checks_most)
         points = self.rng.standard_normal((count, self.domain.dimension))
         with self.stage("check") as details:
-            answers = self.oracle(points)
+            points, answers = self.looked_at if self.wide else (points, self.oracle(points))
+            count = len(points)
             usable = np.isfinite(answers).all(axis=1)
             points, answers = points[usable], answers[usable]
             if len(points) < config.checks_least * count:
@@ -136,7 +137,7 @@ class Extraction(FirstLayer):
 
             self.check_error = float(misses().max())
             details["before polish"] = self.check_error
-        for _ in range(config.repairs):
+        for _ in range(0 if self.wide else config.repairs):
             worst = np.argsort(-misses())[: config.repair_points]
             worst = worst[misses()[worst] > config.lacking]
             if len(worst) == 0 or not self.repair(points[worst]):
@@ -219,8 +220,12 @@ class Extraction(FirstLayer):
         self.network, self.signed, self.deeper, self.parallel = None, False, 0, 0
         self.weights, self.biases = self.weights[:0], self.biases[:0]
         self.first_layer()
-        self.orient()
-        self.top()
+        self.wide = len(self.weights) > self.domain.dimension
+        if self.wide:
+            self.wide_top()
+        else:
+            self.orient()
+            self.top()
         self.check()
         self.turn()
 

@@ -14,7 +14,8 @@ Assumptions
 -----------
 ``d1 <= d`` with W of full row rank; general position; and the top layer has
 non-zero partial derivatives. The last is needed only at some point of every
-first-layer hyperplane, not everywhere.
+first-layer hyperplane, not everywhere. Where ``d1 > d``, beyond the paper, lines
+must cross the surface of every second-layer unit often enough.
 
 Guarantee
 ---------
@@ -52,6 +53,10 @@ Deviations
   searched as far as they go, and what that leaves is searched towards inputs
   that the units found do not explain.
 - All answers gathered refine both layers together at the end (Gauss-Newton).
+- Where W has no right inverse (d1 > d) the top layers cannot be asked on their own.
+  Second-layer units are then put together from the places where lines cross
+  their surfaces, which also tells the signs of the first layer
+  (:mod:`unrelu.kernels.deep_surfaces`).
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from unrelu.networks import ReLUNetwork
 from unrelu.oracles.base import Meter, Oracle
 from unrelu.steps.noise import NoiseModel
 
-__all__ = ["TopConfig", "TopOracle", "assemble"]
+__all__ = ["TopConfig", "TopOracle", "assemble", "attach"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,7 +134,15 @@ def assemble(
         linear=linear,
         constant=top.constant - config.margin * linear.sum(axis=1),
     )
-    upper, free = moved.network()
+    return attach(weights, biases, moved)
+
+
+def attach(
+    weights: FloatArray, biases: FloatArray, top: OrthantUnits
+) -> tuple[ReLUNetwork, list[BoolArray]]:
+    """Put the first layer under units of its outputs; returns as :func:`assemble`."""
+    k = len(weights)
+    upper, free = top.network()
     first = np.ones((k, weights.shape[1] + 1), dtype=bool)
     first[np.arange(k), np.abs(weights).argmax(axis=1)] = False
     network = ReLUNetwork([weights, *upper.weights], [biases, *upper.biases])
