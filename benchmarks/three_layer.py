@@ -188,6 +188,16 @@ ROWS = [
     random_row((40, 20, 80, 1), 50, 48, 1e-8, 8.0, 600.0, **{"max:cpu_seconds": 60.0}),
     random_row((80, 40, 20, 1), 40, 38, 3e-9, 3.5, 600.0, queries=PUBLIC_80 / 20),
     random_row((100, 20, 70, 1), 40, 38, 1e-7, 4.5, 900.0),
+    *(
+        Row(
+            f"{'-'.join(map(str, shape))}, more first-layer units than inputs",
+            run=partial(run_random, shape=shape, limit=1e-9),
+            seeds=range(45_000, 45_020),
+            target={"success": 18, "max:error": 1e-9, "ratio": 60.0},
+            timeout=300.0,
+        )
+        for shape in ((10, 20, 20, 1), (10, 15, 10, 3), (20, 30, 10, 1))
+    ),
     Row(
         "64-16-32-10 digits",
         run=partial(run_digits, hidden=(16, 32), limit=1e-6),
