@@ -10,9 +10,11 @@ from __future__ import annotations
 import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
-from unrelu.algorithms._three_layer_config import Failed
+from unrelu.algorithms._three_layer_config import Failed, ThreeLayerConfig
 from unrelu.algorithms._three_layer_first import FirstLayer
 from unrelu.kernels.deep_surfaces import Crossings, Surface, group_crossings
+from unrelu.oracles.base import Oracle
+from unrelu.progress import Progress
 from unrelu.result import Status
 from unrelu.steps.deep_answers import Saturated
 from unrelu.steps.deep_crossings import (
@@ -31,10 +33,18 @@ __all__ = ["WideTop"]
 class WideTop(FirstLayer):
     """The layers above a first layer that has no right inverse."""
 
-    wide = False
-    crossings: Crossings | None = None
-    looked_at: tuple[FloatArray, FloatArray]
-    surfaces: list[Surface] = []  # noqa: RUF012 - replaced, never changed
+    def __init__(
+        self,
+        oracle: Oracle,
+        rng: np.random.Generator,
+        progress: Progress,
+        config: ThreeLayerConfig,
+    ) -> None:
+        super().__init__(oracle, rng, progress, config)
+        self.wide = False
+        self.crossings: Crossings | None = None
+        self.surfaces: list[Surface] = []
+        self.looked_at = np.empty((0, oracle.input_dim)), np.empty((0, oracle.output_dim))
 
     def cross(self, base: FloatArray, direction: FloatArray, reach: float | None = None) -> None:
         """Search one line, and keep where it crosses surfaces."""
