@@ -76,6 +76,8 @@ class TwoLayerConfig:
     """Answers per parameter asked for that."""
     fit_outward: float = 12.0
     """Every other one of them this many times farther out than typical inputs."""
+    fit_excess: float = 3.0
+    """Deviations of an answer by which all answers may be off after the fit, in the median."""
     fit_passes: int = 1
     """Passes of gradients before it, in place of ``coarse_passes``."""
     values_per_unit: float = 3.0

@@ -75,7 +75,7 @@ class Extraction(KnownUnits):
 
     def calibrate(self) -> tuple[SurveyLine, list[Samples]]:
         """Draw a line, and measure the noise of the answers on it."""
-        self.units, self.lifted, self.fitted = None, False, False
+        self.units, self.lifted, self.fitted, self.misfit = None, False, False, False
         self.checked = self.checked[0][:0], self.checked[1][:0]
         line = self.shorten(self.domain.line(self.rng, self.reach))
         near = 10.0 * self.domain.scale if self.domain.kind != "box" else math.inf
@@ -228,6 +228,8 @@ class Extraction(KnownUnits):
             return False
         self.cover()
         self.refine()
+        if self.misfit:
+            return False  # another line costs less than to look for what this one missed
         for _ in range(self.config.late_repairs if self.coarse else 0):
             # Coarse answers hide a unit in the predicted errors until the others are sharp.
             if self.nested and self.ill_conditioned():

@@ -62,7 +62,7 @@ class KnownUnits:
         self.spread = 0.0
         self.seen: list[tuple[FloatArray, FloatArray]] = []  # coarse answers, for the fit
         self.drawn = 0  # inputs asked for the fit alone
-        self.fitted = False
+        self.fitted = self.misfit = self.final = False
 
     @contextmanager
     def stage(self, name: str, message: str = "") -> Iterator[dict[str, Any]]:
@@ -208,7 +208,7 @@ class KnownUnits:
         assert self.units is not None
         return (
             self.coarse
-            and not (self.nested or self.log_odds)
+            and not (self.nested or self.log_odds or self.misfit)
             and self.units.count > 0
             and fit_size(self.units) <= self.config.fit_parameters
         )
@@ -241,8 +241,17 @@ class KnownUnits:
                 config=config.fit,
             )  # fmt: skip
             if found is not None:
-                self.units, self.covariance = found
-                self.fitted = True
+                # What the noise does not explain is a unit that the line did not show; fitted
+                # without it, the others would hide it.
+                rest = np.abs(answers - found[0](points)) / self.noise.std(norms)
+                excess = float(np.median(rest)) / 0.6745
+                details["over the noise"] = excess
+                self.misfit = excess > config.fit_excess and not self.final
+                self.fitted = not self.misfit
+                if self.fitted:
+                    # It must not widen what the checks let pass, either.
+                    self.units = found[0]
+                    self.covariance = found[1] / max(1.0, excess / config.fit_excess) ** 2
             details |= {"answers": len(answers)}
         self.tidy()
 

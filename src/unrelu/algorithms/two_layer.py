@@ -166,7 +166,8 @@ def extract_two_layer(
     try:
         run.look(answers)
         passed = False
-        for _ in range(config.restarts + 1):
+        for attempt in range(config.restarts + 1):
+            run.final = attempt == config.restarts
             with suppress(Saturated, Meaningless):
                 passed = run.attempt()
             if passed:
