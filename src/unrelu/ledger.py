@@ -315,6 +315,23 @@ class LedgerBinding:
                 (rows, self._number, stage),
             )
 
+    def rebook(self, stage: str, other: str, rows: int) -> None:
+        """Count ``rows`` that were charged to ``stage`` under ``other`` instead."""
+        with self.ledger._transaction() as db:
+            held = db.execute(
+                "SELECT rows FROM spend WHERE oracle = ? AND stage = ?", (self._number, stage)
+            ).fetchone()
+            rows = min(rows, 0 if held is None else held[0])
+            db.execute(
+                "UPDATE spend SET rows = rows - ? WHERE oracle = ? AND stage = ?",
+                (rows, self._number, stage),
+            )
+            db.execute(
+                "INSERT INTO spend VALUES (?, ?, ?, 0) ON CONFLICT (oracle, stage) "
+                "DO UPDATE SET rows = rows + excluded.rows",
+                (self._number, other, rows),
+            )
+
     def spent(self) -> tuple[dict[str, int], int]:
         """Return rows by stage, and round trips, over all runs."""
         with self.ledger._lock, _translated(self.ledger.path):

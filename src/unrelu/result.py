@@ -38,9 +38,15 @@ _FORMAT = "unrelu.result/1"
 
 
 class Status(enum.Enum):
-    """How a recovery ended. Each algorithm's docs say what RECOVERED promises."""
+    """How a recovery ended. Each algorithm's docs say what RECOVERED promises.
+
+    APPROXIMATED: a network is given and its error was measured, but it is a copy
+    that comes close, not the target itself; RECOVERED is kept for what is exact
+    within the noise of the answers, and for an error that the caller asked for.
+    """
 
     RECOVERED = "recovered"
+    APPROXIMATED = "approximated"
     PARTIAL = "partial"
     BUDGET_EXHAUSTED = "budget exhausted"
     ILL_CONDITIONED = "ill conditioned"

@@ -49,6 +49,10 @@ class SpendStore(Protocol):
         """Take back a charge for rows that provably never left."""
         ...
 
+    def rebook(self, stage: str, other: str, rows: int) -> None:
+        """Count ``rows`` that were charged to ``stage`` under ``other`` instead."""
+        ...
+
     def spent(self) -> tuple[dict[str, int], int]:
         """Return rows by stage, and round trips, over all runs."""
         ...
@@ -133,6 +137,20 @@ class Meter:
             else:
                 self._by_stage[self._stage] -= rows
                 self._round_trips -= 1
+
+    def rebook(self, stage: str, other: str, rows: int) -> None:
+        """Count ``rows`` of ``stage`` under ``other``: they came to serve another purpose.
+
+        A certificate that fails becomes data for the search; what vouches for a
+        result is then asked afresh.
+        """
+        with self._lock:
+            if self._store is not None:
+                self._store.rebook(stage, other, rows)
+            else:
+                rows = min(rows, self._by_stage.get(stage, 0))
+                self._by_stage[stage] = self._by_stage.get(stage, 0) - rows
+                self._by_stage[other] = self._by_stage.get(other, 0) + rows
 
     def stats(self) -> QueryStats:
         """Return the counts so far."""
