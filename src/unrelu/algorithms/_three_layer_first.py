@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -69,6 +69,7 @@ class FirstLayer:
         self.deeper = 0
         self.kinks = 0
         self.parallel = 0
+        self.expect: Callable[[int, int, int], None] = lambda kinks, first, deeper: None
 
     @contextmanager
     def stage(self, name: str) -> Iterator[dict[str, Any]]:
@@ -154,6 +155,7 @@ class FirstLayer:
             details |= {"first": len(first), "deeper": deeper}
             details["unknown"] = len(verdict) - len(first) - deeper
         self.deeper += deeper
+        self.expect(len(scan.kinks), len(first), deeper)
         self.progress.update("layer test", 1, 1, f"{len(first)} first-layer hyperplanes")
         if basis is None:
             n = len(first) + config.spare

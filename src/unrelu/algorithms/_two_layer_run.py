@@ -102,6 +102,7 @@ class Extraction(KnownUnits):
                 line_config=config.line,
             )
             details |= {"kinks": len(scan.kinks), "rounds": scan.rounds}
+        self.expect(len(scan.kinks), self.coarse)
         self.progress.update("line search", 1, 1, f"{len(scan.kinks)} kinks")
         with self.stage("gradients") as details:
             found = survey(
@@ -260,6 +261,7 @@ class Extraction(KnownUnits):
                 config,
             )
             inner.nested, inner.log_odds, inner.deepest = True, self.log_odds, self.deepest
+            inner.expect = self.expect
             try:
                 passed = any(inner.attempt() for _ in range(config.lift.attempts))
             finally:

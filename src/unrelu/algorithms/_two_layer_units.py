@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -63,6 +63,7 @@ class KnownUnits:
         self.seen: list[tuple[FloatArray, FloatArray]] = []  # coarse answers, for the fit
         self.drawn = 0  # inputs asked for the fit alone
         self.fitted = self.misfit = self.final = False
+        self.expect: Callable[[int, bool], None] = lambda kinks, coarse: None
 
     @contextmanager
     def stage(self, name: str, message: str = "") -> Iterator[dict[str, Any]]:

@@ -41,7 +41,7 @@ import numpy as np
 
 from unrelu._random import RandomState, as_generator
 from unrelu._types import ArrayLike, FloatArray
-from unrelu.algorithms.query_learner import LearnerConfig, learn_from_queries
+from unrelu.algorithms.query_learner import LearnerConfig, LearnerResult, learn_from_queries
 from unrelu.algorithms.span import SpanConfig, SpanResult, recover_span
 from unrelu.algorithms.three_layer import (
     ThreeLayerConfig,
@@ -49,13 +49,29 @@ from unrelu.algorithms.three_layer import (
     extract_three_layer,
 )
 from unrelu.algorithms.two_layer import TwoLayerConfig, extract_two_layer
+from unrelu.core.explain import (
+    NOISE_MULTIPLE,
+    contradicted,
+    contradictions_of,
+    target_changed,
+    told_if_changed,
+)
+from unrelu.core.price import (
+    UNSURE,
+    Price,
+    price_learner,
+    price_span,
+    price_span_from_labels,
+    price_three_layer,
+    price_two_layer,
+)
+from unrelu.core.record import Record, Remembered, remembered
 from unrelu.diagnostics import Diagnosis, DiagnosisConfig, diagnose
 from unrelu.errors import BudgetExhausted
-from unrelu.oracles import as_oracle
 from unrelu.oracles.base import Oracle, Wrapper
 from unrelu.oracles.wrappers import Labels, LogOdds
 from unrelu.progress import Progress, as_progress
-from unrelu.result import Provenance, RecoveryResult, StageReport, Status
+from unrelu.result import Certificate, Provenance, RecoveryResult, StageReport, Status
 from unrelu.steps.domains import as_domain
 from unrelu.steps.first_look import FirstLook, FirstLookConfig, take_first_look
 
@@ -88,6 +104,9 @@ class ExtractConfig:
     """Hyperplanes of a tight cluster part when they are followed, and seem to bend. Where the
     first layer holds this part of all hyperplanes, some of them this parallel (cosine), it is
     taken for the only one."""
+    exact: float = 1e-8
+    """A learned copy is exact where no answer deviates by more than this part of the answers'
+    spread."""
     diagnosis: DiagnosisConfig = dataclasses.field(default_factory=DiagnosisConfig)
     look: FirstLookConfig = dataclasses.field(default_factory=FirstLookConfig)
     two_layer: TwoLayerConfig = dataclasses.field(default_factory=TwoLayerConfig)
@@ -113,6 +132,8 @@ class ExtractionPlan:
         Queries asked for the plan itself.
     epsilon
         Error asked of the learner, over the spread of the answers.
+    record
+        The answers seen for the plan; what is recovered must explain them too.
     """
 
     method: str
@@ -122,10 +143,12 @@ class ExtractionPlan:
     diagnosis: Diagnosis
     look: FirstLook | None = None
     epsilon: float = 0.0
+    record: Record | None = dataclasses.field(default=None, repr=False, compare=False)
 
     def for_method(self, method: str, reason: str, epsilon: float = 0.0) -> ExtractionPlan:
         """Return the plan and price for a method that the caller chose."""
-        return _made(method, reason, self.diagnosis, self.spent, self.look, epsilon)
+        made = _made(method, reason, self.diagnosis, self.spent, self.look, epsilon)
+        return dataclasses.replace(made, record=self.record)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the facts as plain values."""
@@ -219,9 +242,10 @@ def plan_extraction(
     BudgetExhausted
         The budget does not even allow this.
     """
-    target = as_oracle(oracle)
+    target = remembered(oracle)
     options = ExtractConfig() if config is None else config
-    return _plan(target, domain, as_generator(rng).spawn(2)[0], options)
+    plan = _plan(target, domain, as_generator(rng).spawn(2)[0], options)
+    return dataclasses.replace(plan, record=target.record)
 
 
 def _plan(
@@ -235,7 +259,8 @@ def _plan(
     if area.kind == "nonnegative":  # no diagnosis that stays there
         facts = Diagnosis("values", "float64", 0.0, 0.0, True, True, 1.0, None, None,
                           target.input_dim, target.output_dim, 0)  # fmt: skip
-        return _made(TWO, "inputs are non-negative: one hidden layer is assumed", facts, 0)
+        reason = "inputs are non-negative: one hidden layer is assumed"
+        return _made(TWO, reason, facts, 0, orthant=True)
     facts = diagnose(asked, rng=generator, config=options.diagnosis)
     look: FirstLook | None = None
     method, reason = _by_answers(facts, options, bounded=area.kind == "box")
@@ -334,45 +359,28 @@ def _made(
     spent: int,
     look: FirstLook | None = None,
     epsilon: float = 0.0,
+    *,
+    orthant: bool = False,
 ) -> ExtractionPlan:
     plan = ExtractionPlan(method, reason, (0, 0), spent, facts, look, epsilon)
-    k = plan.hyperplanes
-    part = 0.5
-    if look is not None and look.first + look.deeper:
-        part = (look.first + 0.5) / (look.first + look.deeper + 1.0)
-    d, m = facts.input_dim, facts.output_dim
+    k, d, m = plan.hyperplanes, facts.input_dim, facts.output_dim
     coarse = facts.relative_noise > 1e-10
+    first = 0.5
+    if look is not None and look.first + look.deeper:
+        first = (look.first + 0.5) / (look.first + look.deeper + 1.0)
     ranks = (max(1.0, d / 10.0), max(1.0, d / 2.0))  # where nothing tells the rank
     if facts.hyperplanes is not None:
-        ranks = (min(d, k * part / 1.6), min(float(d), k * 1.6))
-    guesses = [
-        _price(method, d, m, max(1.0, k * factor), rank, part, coarse)
-        for factor, rank in zip((1 / 1.6, 1.6), ranks, strict=True)
-    ]
-    return dataclasses.replace(plan, queries=(round(0.8 * guesses[0]), round(1.2 * guesses[1])))
-
-
-def _price(method: str, d: int, m: int, k: float, rank: float, part: float, coarse: bool) -> float:
-    """Return roughly how many queries a method takes for k hyperplanes, certificate included.
-
-    Fitted by eye to the benchmarks' tables; good within a factor of two where k is.
-    """
-    if method == TWO:
-        lines = 100.0 + 6.0 * k
-        gradients = d * (k * 1.2 / m + 3.0) + 0.1 * k * d
-        return (lines + gradients) * (4.0 if coarse else 1.0) + 3300.0
-    if method == THREE:
-        first, second = max(1.0, part * k), max(1.0, (1.0 - part) * k)
-        parameters = first * (d + 1.0) + second * (first + 1.0) + m * (second + 1.0)
-        each = 2.6 + 25.0 / d if first <= 1.35 * d else 30.0  # no right inverse: the long way
-        return parameters * each * (3.0 if coarse else 1.0) + 3000.0
-    if method == LEARNER:
-        return k * (d + 2.0) * (10.0 if coarse else 2.5) + 8000.0
-    if method == SPAN:
-        return rank * d * (1.0 / m + 100.0 / d) + 600.0
-    if method == LABELS:
-        return rank * (60.0 * d + 4000.0)
-    return 0.0
+        ranks = (min(d, k * first / UNSURE), min(float(d), k * UNSURE))
+    prices: dict[str, Price] = {
+        TWO: price_two_layer(d, m, k, coarse=coarse, orthant=orthant),
+        THREE: price_three_layer(
+            d, m, k, first, coarse=coarse, log_odds=facts.kind == "probabilities"
+        ),
+        LEARNER: price_learner(d, k, coarse=coarse),
+        SPAN: price_span(d, m, ranks),
+        LABELS: price_span_from_labels(d, ranks),
+    }
+    return dataclasses.replace(plan, queries=prices.get(method, (0, 0)))
 
 
 def _two_digits(value: int) -> int:
@@ -418,7 +426,7 @@ def extract(
         :class:`LearnerResult` with a network; or, PARTIAL at most, a
         :class:`SpanResult`. The message begins with the reason for the choice.
     """
-    target = as_oracle(oracle)
+    target = remembered(oracle, None if plan is None else plan.record)
     if target.box is not None:
         domain = target.box
     options = ExtractConfig() if config is None else config
@@ -436,15 +444,22 @@ def extract(
                 target.queries, provenance,
             )  # fmt: skip
     meter.update("plan", 1, 1, plan.reason)
+    low, high = plan.queries
+    spent = target.allowance.spent
+    target.allowance.plan(
+        (spent + low, spent + high), settled=plan.diagnosis.hyperplanes is not None
+    )
     run = _Run(target, domain, plan, stream, meter, options)
     result, reason = run.choose()
+    if not result.success and result.status is not Status.BUDGET_EXHAUSTED:
+        result = told_if_changed(target, result, plan.diagnosis.noise)
     stage = StageReport(
         "plan",
         plan.spent,
         message=plan.reason,
         details={
             "hyperplanes": plan.diagnosis.hyperplanes,
-            "expected queries": list(plan.queries),
+            "expected queries": list(target.allowance.planned or plan.queries),
             **({} if plan.look is None else dataclasses.asdict(plan.look)),
         },
     )
@@ -462,7 +477,7 @@ class _Run:
 
     def __init__(
         self,
-        target: Oracle,
+        target: Remembered,
         domain: Area,
         plan: ExtractionPlan,
         rng: np.random.Generator,
@@ -524,6 +539,8 @@ class _Run:
         everywhere = isinstance(self.domain, str) and self.domain == "all"
         if flat.success or flat.status is Status.BUDGET_EXHAUSTED or not everywhere:
             return flat, reason
+        if target_changed(flat):
+            return flat, reason
         values = flat.answers == "values"
         self._remember(flat)
         if flat.status in {Status.ILL_CONDITIONED, Status.ASSUMPTION_VIOLATED} and values:
@@ -550,7 +567,7 @@ class _Run:
             self.target, rng=self.rng, progress=self.meter, config=self.options.three_layer
         )
         self.chosen, self.deep_tried = THREE, True
-        if deep.success or deep.status is Status.BUDGET_EXHAUSTED:
+        if deep.success or deep.status is Status.BUDGET_EXHAUSTED or target_changed(deep):
             return deep, reason
         self._remember(deep)
         look = self.plan.look
@@ -575,7 +592,7 @@ class _Run:
 
     def _learn(self, epsilon: float) -> RecoveryResult:
         self.chosen = LEARNER
-        return learn_from_queries(
+        learned = learn_from_queries(
             self.target,
             epsilon=epsilon,
             relative=True,
@@ -584,10 +601,35 @@ class _Run:
             progress=self.meter,
             config=self.options.learner,
         )
+        return self._copy(learned) if learned.success else learned
+
+    def _copy(self, learned: LearnerResult) -> RecoveryResult:
+        """Call a learned copy approximated, unless it is exact within the answers' noise.
+
+        Nobody asked for its epsilon, so that it promises nothing on its own.
+        """
+        told = learned.certificate
+        assert told is not None
+        certificate = _judged(self.target, learned, self.options.exact * told.scale)
+        exact = dataclasses.replace(learned, certificate=certificate)
+        if not contradictions_of(self.target, exact, "values"):
+            return exact
+        copy = dataclasses.replace(
+            learned,
+            status=Status.APPROXIMATED,
+            message=f"a copy that comes close, not the target itself: {learned.message}",
+            certificate=dataclasses.replace(
+                told, tolerance=max(told.tolerance, NOISE_MULTIPLE * learned.noise)
+            ),
+        )
+        found = contradictions_of(self.target, copy, "values")
+        if found:
+            copy = contradicted(self.target, copy, found, "values", Status.APPROXIMATED)
+        return dataclasses.replace(copy, certificate=told)
 
     def _span(self, *, labels: bool = False) -> SpanResult:
         self.chosen = LABELS if labels else SPAN
-        asked = self.target
+        asked: Oracle = self.target
         if labels and asked.output_dim > 1:
             asked = Labels(asked)
         result = recover_span(
@@ -620,6 +662,24 @@ class _Run:
     def _remember(self, result: RecoveryResult) -> None:
         """Keep the stages of an attempt that is followed by another."""
         self.stages.extend(result.stages)
+
+
+def _judged(target: Remembered, learned: LearnerResult, tolerance: float) -> Certificate:
+    """Return the learner's certificate with the tolerance of an exact copy."""
+    assert learned.network is not None
+    assert learned.certificate is not None
+    held_out = target.record.of_stage("certificate")
+    assert held_out is not None
+    x, y = (part[-learned.certificate.samples :] for part in held_out)
+    told = learned.certificate
+    return Certificate.from_deviations(
+        y - learned.network(x),
+        scale=told.scale,
+        tolerance=tolerance,
+        confidence=told.confidence,
+        distribution=told.distribution,
+        details=told.details,
+    )
 
 
 def _worst(result: RecoveryResult, status: Status) -> Status:

@@ -70,9 +70,12 @@ from unrelu._random import RandomState, as_generator
 from unrelu._types import FloatArray
 from unrelu.algorithms._three_layer_config import Failed, ThreeLayerConfig
 from unrelu.algorithms._three_layer_stages import Extraction
+from unrelu.core.breakdown import Breakdown, as_breakdown
+from unrelu.core.explain import explained
+from unrelu.core.price import price_three_layer
+from unrelu.core.record import remembered
 from unrelu.errors import BudgetExhausted
 from unrelu.networks import ReLUNetwork
-from unrelu.oracles import as_oracle
 from unrelu.oracles.base import Oracle
 from unrelu.progress import Progress, as_progress
 from unrelu.result import Certificate, Provenance, RecoveryResult, Status
@@ -161,7 +164,7 @@ def extract_three_layer(
         the first-layer hyperplanes that were found, and says what stopped it.
         For probabilities the network gives logits, of which one is always zero.
     """
-    target = as_oracle(oracle)
+    target = remembered(oracle)
     config = ThreeLayerConfig() if config is None else config
     run = Extraction(target, as_generator(rng), as_progress(progress), config)
     provenance = Provenance(
@@ -170,14 +173,29 @@ def extract_three_layer(
         options={"answers": answers},
         target=target.identity,
     )
+
+    def expect(kinks: int, first: int, deeper: int) -> None:
+        target.allowance.plan(
+            price_three_layer(
+                target.input_dim,
+                target.output_dim,
+                kinks,
+                (first + 0.5) / (first + deeper + 1.0),
+                log_odds=run.oracle.log_odds,
+            )
+        )
+
+    run.expect = expect
     certificate: Certificate | None = None
     status, message = Status.NUMERICAL_FAILURE, ""
     structural = 0
     try:
-        run.look(answers)
+        with as_breakdown():
+            run.look(answers)
         for _ in range(config.restarts + 1):
             try:
-                run.start()
+                with as_breakdown():
+                    run.start()
                 status, message, certificate = run.certify()
                 break  # what the certificate says decides nothing but the status
             except Failed as failure:
@@ -192,6 +210,8 @@ def extract_three_layer(
                     break
             except Saturated:
                 status, message = Status.NUMERICAL_FAILURE, SATURATED
+            except Breakdown as error:
+                status, message = Status.NUMERICAL_FAILURE, str(error)
     except BudgetExhausted as error:
         status = Status.BUDGET_EXHAUSTED
         message = f"{error}; what was found until then is returned"
@@ -201,7 +221,10 @@ def extract_three_layer(
             "some answers are not finite: the extraction needs answers far from the origin; "
             "probabilities are read as log-odds if asked for themselves"
         )
-    return _result(target, run, status, message, provenance, certificate)
+    except Breakdown as error:
+        status, message = Status.NUMERICAL_FAILURE, str(error)
+    result = _result(target, run, status, message, provenance, certificate)
+    return explained(target, result, result.answers)
 
 
 def _result(

@@ -73,10 +73,13 @@ from unrelu._types import ArrayLike
 from unrelu.algorithms._two_layer_config import TwoLayerConfig
 from unrelu.algorithms._two_layer_run import Extraction
 from unrelu.algorithms._two_layer_units import Meaningless, Saturated
+from unrelu.core.breakdown import Breakdown, as_breakdown
+from unrelu.core.explain import explained
+from unrelu.core.price import price_two_layer
+from unrelu.core.record import remembered
 from unrelu.errors import BudgetExhausted
 from unrelu.kernels.units import Units
 from unrelu.networks import ReLUNetwork
-from unrelu.oracles import as_oracle
 from unrelu.progress import Progress, as_progress
 from unrelu.result import Certificate, Provenance, RecoveryResult, Status
 from unrelu.steps.certify import certify_units
@@ -150,7 +153,7 @@ def extract_two_layer(
         held-out point of the certificate within its tolerance. For
         probabilities the network gives logits, of which one is always zero.
     """
-    target = as_oracle(oracle)
+    target = remembered(oracle)
     config = TwoLayerConfig() if config is None else config
     area = as_domain(domain, target.input_dim)
     generator = as_generator(rng)
@@ -161,34 +164,45 @@ def extract_two_layer(
         target=target.identity,
     )
     run = Extraction(target, area, generator, as_progress(progress), config)
+    run.expect = lambda kinks, coarse: target.allowance.plan(
+        price_two_layer(
+            target.input_dim, target.output_dim, kinks, coarse=coarse,
+            orthant=area.kind != "all",
+        )
+    )  # fmt: skip
     certificate: Certificate | None = None
     signs = False
     try:
-        run.look(answers)
-        passed = False
-        for attempt in range(config.restarts + 1):
-            run.final = attempt == config.restarts
-            with suppress(Saturated, Meaningless):
-                passed = run.attempt()
-            if passed:
-                break
-            run.forget_nonsense()
-        if run.units is None:
-            status = Status.NUMERICAL_FAILURE
-            message = (
-                "the probabilities underflow to 0 or 1 at typical inputs, where log-odds cannot "
-                "be read; give a domain of smaller inputs, or ask the target for logits"
-                if run.log_odds
-                else "the answers are too coarse: their noise was taken for hyperplanes until "
-                "numbers overflowed; ask for more digits, or try learn_from_queries"
-            )
-        else:
-            signs = run.finish_signs()
-            status, message, certificate = _conclude(run, passed)
+        with as_breakdown():
+            run.look(answers)
+            passed = False
+            for attempt in range(config.restarts + 1):
+                run.final = attempt == config.restarts
+                with suppress(Saturated, Meaningless):
+                    passed = run.attempt()
+                if passed:
+                    break
+                run.forget_nonsense()
+            if run.units is None:
+                status = Status.NUMERICAL_FAILURE
+                message = (
+                    "the probabilities underflow to 0 or 1 at typical inputs, where log-odds "
+                    "cannot be read; give a domain of smaller inputs, or ask the target for logits"
+                    if run.log_odds
+                    else "the answers are too coarse: their noise was taken for hyperplanes until "
+                    "numbers overflowed; ask for more digits, or try learn_from_queries"
+                )
+            else:
+                signs = run.finish_signs()
+                status, message, certificate = _conclude(run, passed)
     except BudgetExhausted as error:
         status = Status.BUDGET_EXHAUSTED
         message = f"{error}; what was found until then is returned"
-    return _result(run, status, message, provenance, certificate, signs)
+    except Breakdown as error:
+        status, message = Status.NUMERICAL_FAILURE, str(error)
+        run.forget_nonsense()
+    result = _result(run, status, message, provenance, certificate, signs)
+    return explained(target, result, result.answers)
 
 
 def _conclude(run: Extraction, passed: bool) -> tuple[Status, str, Certificate | None]:

@@ -1,0 +1,274 @@
+"""Every answer is explained: a result against all answers of its run.
+
+A certificate vouches for fresh inputs; but a run has seen thousands of answers
+before, and none of them may contradict what is called recovered. The comparison
+asks nothing. Only where something disagrees a few of the first points are asked
+again, to tell a target that has changed from a network that is wrong.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+import scipy.special
+
+from unrelu._types import FloatArray
+from unrelu.core.record import Record, Remembered
+from unrelu.errors import OracleError
+from unrelu.networks import ReLUNetwork
+from unrelu.result import RecoveryResult, StageReport, Status
+
+__all__ = [
+    "Contradictions",
+    "Tolerance",
+    "contradicted",
+    "contradictions_of",
+    "explained",
+    "find_contradictions",
+    "has_changed",
+    "predicted_answers",
+    "target_changed",
+    "told_if_changed",
+]
+
+Result = TypeVar("Result", bound=RecoveryResult)
+Predict = Callable[[FloatArray], FloatArray]
+
+EXPLANATION = "explanation"
+"""Stage of the points that are asked again."""
+CHANGED = (
+    "asked again, the first points of the run are answered differently: the target has changed "
+    "since, or falls back to something else after a number of queries"
+)
+WORST_KEPT = 64
+"""Contradicting points that are kept, the worst first: where a search may go on."""
+FIRST_AGAIN = 8
+"""First points of the run that are asked again where something disagrees."""
+NOISE_MULTIPLE = 45.0
+"""Standard deviations of noise by which an answer that is repeated may differ: rounding inside
+a target has longer tails than a Gaussian (the certificate of coarse answers allows as many)."""
+CHUNK = 4096
+
+
+@dataclasses.dataclass(frozen=True)
+class Contradictions:
+    """Answers that a network does not explain.
+
+    Attributes
+    ----------
+    compared
+        Answers looked at.
+    count
+        How many of them disagree.
+    points
+        The worst of them, ``(n, d)``, worst first.
+    excess
+        Largest deviation over its tolerance.
+    rows
+        Numbers of the first and the last of them in the run.
+    norms
+        Least and largest norm of their inputs.
+    """
+
+    compared: int
+    count: int
+    points: FloatArray
+    excess: float
+    rows: tuple[int, int]
+    norms: tuple[float, float]
+
+    def __bool__(self) -> bool:
+        return self.count > 0
+
+    def sentence(self) -> str:
+        """Say how many disagree, and where they lie."""
+        first, last = self.rows
+        return (
+            f"{self.count:,} of {self.compared:,} answers of the run disagree with the network, "
+            f"by up to {self.excess:.2g} times what the noise allows: queries {first + 1:,} to "
+            f"{last + 1:,}, at inputs of norm {self.norms[0]:.2g} to {self.norms[1]:.2g}"
+        )
+
+
+def predicted_answers(network: ReLUNetwork, answers: str, outputs: int) -> Predict:
+    """Return what the target would answer if the network were it.
+
+    ``answers`` is ``"values"`` or ``"log-odds"``: then the network gives logits,
+    and the target their softmax or, with one output, their logistic function.
+    """
+    if answers == "values":
+        return network
+
+    def probabilities(points: FloatArray) -> FloatArray:
+        logits = network(points)
+        if outputs == 1:
+            return np.asarray(scipy.special.expit(logits))
+        return np.asarray(scipy.special.softmax(logits, axis=1))
+
+    return probabilities
+
+
+class Tolerance:
+    """How far an answer may lie from its prediction.
+
+    A certificate states a tolerance for inputs of its own distribution.
+    Errors of weights, and rounding inside a network, grow in proportion to the
+    input; so does the tolerance beyond the typical norm. A logit's tolerance is
+    carried over to its probability by the derivative of the softmax.
+    """
+
+    def __init__(self, tolerance: float, record: Record, answers: str) -> None:
+        self.tolerance = tolerance
+        self.log_odds = answers != "values"
+        typical = record.of_stage("certificate") or record.first_rows(FIRST_AGAIN)
+        norms = np.linalg.norm(typical[0], axis=1)
+        self.radius = max(float(np.median(norms)), float(np.finfo(np.float64).tiny))
+        self.grid = _grid(record)
+
+    def at(self, points: FloatArray, predicted: FloatArray) -> FloatArray:
+        """Return the tolerances ``(n, m)`` for predictions ``(n, m)`` at ``(n, d)``."""
+        growth = np.maximum(1.0, np.linalg.norm(points, axis=1) / self.radius)[:, None]
+        allowed = self.tolerance * growth
+        size = np.abs(predicted)
+        eps = float(np.finfo(np.float64).eps)
+        if self.log_odds:
+            with np.errstate(over="ignore"):
+                # A difference of two logits moves a probability by no more than this.
+                allowed = size * np.expm1(2.0 * allowed)
+            allowed = np.minimum(allowed, 1.0)
+        # Below the smallest float32 a probability may have underflowed.
+        tiny = float(np.finfo(np.float32).tiny)
+        return np.asarray(allowed + 8.0 * eps * size + self.grid + self.log_odds * tiny)
+
+
+def _grid(record: Record, most: int = 9) -> float:
+    """Return the step of the decimal grid on which all answers lie, or 0 where there is none."""
+    for decimals in range(most + 1):
+        if all(bool((np.round(b.answers, decimals) == b.answers).all()) for b in record.batches()):
+            return float(10.0**-decimals)
+    return 0.0
+
+
+def find_contradictions(record: Record, predict: Predict, tolerance: Tolerance) -> Contradictions:
+    """Compare all answers of a record with their predictions."""
+    compared = count = 0
+    points: list[FloatArray] = []
+    excess: list[FloatArray] = []
+    first, last = record.rows, 0
+    for batch in record.batches():
+        for start in range(0, len(batch.points), CHUNK):
+            x, y = batch.points[start : start + CHUNK], batch.answers[start : start + CHUNK]
+            predicted = predict(x)
+            if predicted.shape != y.shape:
+                continue  # asked through another view of the target
+            compared += len(x)
+            allowed = np.maximum(tolerance.at(x, predicted), np.finfo(np.float64).tiny)
+            over = (np.abs(y - predicted) / allowed).max(axis=1)
+            wrong = np.flatnonzero(~(over <= 1.0))
+            if len(wrong) == 0:
+                continue
+            count += len(wrong)
+            first = min(first, batch.first + start + int(wrong[0]))
+            last = max(last, batch.first + start + int(wrong[-1]))
+            points.append(x[wrong])
+            excess.append(over[wrong])
+    if count == 0:
+        return Contradictions(compared, 0, np.empty((0, 0)), 0.0, (0, 0), (0.0, 0.0))
+    where, size = np.concatenate(points), np.concatenate(excess)
+    norms = np.linalg.norm(where, axis=1)
+    worst = np.argsort(-np.nan_to_num(size, nan=np.inf))[:WORST_KEPT]
+    return Contradictions(
+        compared, count, where[worst], float(size[worst[0]]), (first, last),
+        (float(norms.min()), float(norms.max())),
+    )  # fmt: skip
+
+
+def has_changed(oracle: Remembered, tolerance: Tolerance) -> bool | None:
+    """Ask the first points of the run again: whether the target answers them differently now.
+
+    None where they cannot be asked.
+    """
+    points, before = oracle.record.first_rows(FIRST_AGAIN)
+    if len(points) == 0:
+        return None
+    try:
+        with oracle.stage(EXPLANATION):
+            now = oracle.inner(points, repeat=1)
+    except OracleError:
+        return None
+    return bool((np.abs(now - before) > tolerance.at(points, before)).any())
+
+
+def contradictions_of(oracle: Remembered, result: RecoveryResult, answers: str) -> Contradictions:
+    """Return the answers of the run that a result's network does not explain."""
+    assert result.network is not None
+    assert result.certificate is not None
+    predict = predicted_answers(result.network, answers, oracle.output_dim)
+    tolerance = Tolerance(result.certificate.tolerance, oracle.record, answers)
+    return find_contradictions(oracle.record, predict, tolerance)
+
+
+def explained(oracle: Remembered, result: Result, answers: str) -> Result:
+    """Return a result that claims to be recovered only if every answer of the run agrees."""
+    if not result.success or result.network is None or result.certificate is None:
+        return result
+    found = contradictions_of(oracle, result, answers)
+    return contradicted(oracle, result, found, answers) if found else result
+
+
+def contradicted(
+    oracle: Remembered,
+    result: Result,
+    found: Contradictions,
+    answers: str,
+    status: Status = Status.PARTIAL,
+) -> Result:
+    """Return the result with what contradicts it, and whether the target has changed.
+
+    ``status`` is what remains where it has not.
+    """
+    assert result.certificate is not None
+    changed = has_changed(oracle, Tolerance(result.certificate.tolerance, oracle.record, answers))
+    why = "asked again, the first answers of the run are what they were"
+    if changed:
+        status, why = Status.ASSUMPTION_VIOLATED, CHANGED
+    elif changed is None:
+        why = "the first points of the run could not be asked again"
+    sentence = found.sentence()
+    report = StageReport(
+        EXPLANATION, message=sentence, details={"contradicting": found.count, "changed": changed}
+    )
+    return dataclasses.replace(
+        result,
+        status=status,
+        message=f"{sentence}; {why}. Apart from them: {result.message}",
+        queries=oracle.queries,
+        stages=(*result.stages, report),
+    )
+
+
+def told_if_changed(oracle: Remembered, result: Result, noise: float) -> Result:
+    """Say of a run that recovered nothing whether its target has changed meanwhile."""
+    tolerance = Tolerance(NOISE_MULTIPLE * noise, oracle.record, "values")
+    if target_changed(result) or not has_changed(oracle, tolerance):
+        return result
+    return dataclasses.replace(
+        result,
+        status=Status.ASSUMPTION_VIOLATED,
+        message=f"{CHANGED[0].upper()}{CHANGED[1:]}. {result.message}",
+        queries=oracle.queries,
+        stages=(
+            *result.stages,
+            StageReport(EXPLANATION, message=CHANGED, details={"changed": True}),
+        ),
+    )
+
+
+def target_changed(result: RecoveryResult) -> bool:
+    """Whether a result was contradicted by a target that answers differently now."""
+    return any(
+        stage.name == EXPLANATION and stage.details.get("changed") for stage in result.stages
+    )
