@@ -248,6 +248,14 @@ class RecoveryResult:
         """Whether the status is RECOVERED."""
         return self.status is Status.RECOVERED
 
+    @property
+    def copied(self) -> bool:
+        """Whether there is a network that is the target, or comes close with a measured error."""
+        return self.network is not None and self.status in {
+            Status.RECOVERED,
+            Status.APPROXIMATED,
+        }
+
     def _own_fields(self) -> dict[str, Any]:
         base = {f.name for f in dataclasses.fields(RecoveryResult)}
         return {

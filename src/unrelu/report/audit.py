@@ -106,7 +106,7 @@ class Audit:
     @property
     def recovered(self) -> bool:
         """Whether a certified clone was made."""
-        return self.result.success and self.result.network is not None
+        return self.result.copied
 
     @property
     def leaking(self) -> bool:
@@ -223,7 +223,7 @@ def audit(
     kinks: tuple[float, ...] = ()
     shape = image_shape or _as_image(target)
     blind = _blind(target, result, plan, shape, examples, options, streams[0])
-    if result.success and result.network is not None:
+    if result.copied and result.network is not None:
         simulation = Simulation(
             target, result, result.network, plan.diagnosis, domain, options, streams[1]
         )
@@ -289,7 +289,7 @@ def _verdict(
     layer = name_layer(first_rows(result), shape)
     also = f" {layer[:1].upper()}{layer[1:]}." if layer else ""
     certificate = result.certificate
-    if result.success and result.network is not None and certificate is not None:
+    if result.copied and result.network is not None and certificate is not None:
         network = result.network
         units = " and ".join(str(width) for width in network.hidden_widths) or "no"
         if isinstance(result, ThreeLayerResult):
@@ -407,7 +407,12 @@ def _recommend(
         d
         for d in defences
         if not d.name.startswith(("none", "query budget"))
-        and d.status not in {Status.RECOVERED.name, Status.BUDGET_EXHAUSTED.name}
+        and d.status
+        not in {
+            Status.RECOVERED.name,
+            Status.APPROXIMATED.name,
+            Status.BUDGET_EXHAUSTED.name,
+        }
         and d.attack_error is not None
         and d.attack_error >= options.useful
     ]

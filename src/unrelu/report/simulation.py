@@ -265,7 +265,7 @@ class Simulation:
             note = f"cut off by this audit after {queries:,} queries: a patient attacker goes on"
         if isinstance(result, SpanResult) and result.rank:
             note = f"the span still leaks: {result.rank} dimensions of it were found"
-        elif isinstance(result, LearnerResult) and result.success:
+        elif isinstance(result, LearnerResult) and result.copied:
             note = "learned, not exact"
         return Defence(
             name,

@@ -49,7 +49,7 @@ def seen_span(result: RecoveryResult | None) -> FloatArray:
     if isinstance(result, SpanResult):
         return result.basis if result.success or result.certificate is not None else _none()
     network = None if result is None else result.network
-    if result is None or network is None or not result.success or network.depth < 2:
+    if result is None or network is None or not result.copied or network.depth < 2:
         return _none()
     rows = network.weights[0]
     if network.skip is not None:
