@@ -1,8 +1,9 @@
 """A run in a process of its own, for tests that kill it.
 
 Usage: ledger_worker.py FOLDER run|extract|fill. The target logs each batch it
-answers to FOLDER/asked.log; a run is adaptive (each batch depends on the
-answers before) and prints the bits of its final state.
+answers to FOLDER/asked.log, with the stage that it is charged to; a run is
+adaptive (each batch depends on the answers before) and prints the bits of its
+final state.
 """
 
 from __future__ import annotations
@@ -16,16 +17,22 @@ import numpy as np
 
 from unrelu import LedgerError, connect, planted
 from unrelu.algorithms.two_layer import extract_two_layer
+from unrelu.oracles import CallableOracle
+
+
+def logged(function, input_dim: int, log: TextIO) -> CallableOracle:
+    def target(x: np.ndarray) -> np.ndarray:
+        digest = hashlib.blake2b(x.tobytes(), digest_size=8).hexdigest()
+        log.write(f"{oracle.meter.stage_name} {len(x)} {digest}\n")
+        return function(x)
+
+    oracle = CallableOracle(target, input_dim=input_dim, identity="target")
+    return oracle
 
 
 def extract(folder: Path, log: TextIO) -> int:
-    network = planted.random_network(30, 20, 1, rng=0)
-
-    def target(x: np.ndarray) -> np.ndarray:
-        log.write(hashlib.blake2b(x.tobytes(), digest_size=8).hexdigest() + "\n")
-        return network(x)
-
-    oracle = connect(target, input_dim=30, ledger=folder / "l.db", name="target", batch_size=8)
+    target = logged(planted.random_network(30, 20, 1, rng=0), 30, log)
+    oracle = connect(target, ledger=folder / "l.db", batch_size=8)
     result = extract_two_layer(oracle, rng=5)
     print(result.status.name, result.network.fingerprint())
     return 0
@@ -34,14 +41,10 @@ def extract(folder: Path, log: TextIO) -> int:
 def main(folder: Path, what: str) -> int:
     log = (folder / "asked.log").open("a", buffering=1)
     weights = np.random.default_rng(0).standard_normal((6, 6))
-
-    def target(x: np.ndarray) -> np.ndarray:
-        log.write(hashlib.blake2b(x.tobytes(), digest_size=8).hexdigest() + "\n")
-        return np.tanh(x @ weights)
-
+    target = logged(lambda x: np.tanh(x @ weights), 6, log)
     if what == "extract":
         return extract(folder, log)
-    oracle = connect(target, input_dim=6, ledger=folder / "l.db", name="target", batch_size=32)
+    oracle = connect(target, ledger=folder / "l.db", batch_size=32)
     rng = np.random.default_rng(1)
     state = rng.standard_normal((64, 6))
     if what == "fill":

@@ -44,9 +44,12 @@ def test_cached_rows_are_not_asked_again(tmp_path):
     assert oracle.queries.total == first.rows == 101
     assert dict(oracle.queries.by_stage) == {"a": 100, "connect": 1}
     resumed = connect(second, input_dim=3, ledger=tmp_path / "l.db")
+    before = oracle.queries
     np.testing.assert_array_equal(resumed(X), y)
-    assert second.rows == 0
-    assert resumed.queries == oracle.queries  # totals go over all runs
+    np.testing.assert_array_equal(resumed(X), y)
+    assert second.rows == 3  # those that tell whether it is the same model, and no other
+    assert resumed.queries.total == 101 + 3  # totals go over all runs
+    assert dict(resumed.queries.by_stage) == {**before.by_stage, "identity": 3}
 
 
 def test_keys_are_exact_bits_and_repeats(tmp_path):
@@ -90,7 +93,9 @@ def test_budget_counts_earlier_runs(tmp_path):
         oracle(X)
     assert oracle.queries.total <= 60
     assert target.rows == oracle.queries.total - 51
+    assert oracle.queries.by_stage["identity"] == 3
     oracle(X[:50])  # cached rows stay free
+    assert target.rows == oracle.queries.total - 51
 
 
 def test_answers_before_a_failure_are_kept(tmp_path):
@@ -254,13 +259,18 @@ def spawn(folder: Path, name: str, **options) -> subprocess.Popen:
 
 
 def asked(folder: Path) -> list[str]:
-    """Batches as the target itself logged them, each a digest of its rows."""
+    """Batches as the target itself logged them, each a stage and a digest of its rows."""
     log = folder / "asked.log"
-    return log.read_text().split() if log.exists() else []
+    return log.read_text().splitlines() if log.exists() else []
+
+
+def searched(folder: Path) -> list[str]:
+    """The same without those that only tell whether it is the same model."""
+    return [line for line in asked(folder) if not line.startswith("identity")]
 
 
 @pytest.mark.parametrize("what", ["run", "extract"])
-def test_killed_at_twenty_moments_it_asks_nothing_twice_and_ends_with_the_same_bits(
+def test_killed_at_twenty_moments_it_asks_nothing_twice_but_three_rows_and_ends_with_the_same_bits(
     tmp_path, what
 ):
     calm = tmp_path / "calm"
@@ -277,8 +287,8 @@ def test_killed_at_twenty_moments_it_asks_nothing_twice_and_ends_with_the_same_b
         process = spawn(stormy, what)
         if kills < 20:
             # Wait until it asks something new, then kill within a few milliseconds.
-            known, deadline = len(asked(stormy)), time.monotonic() + 60
-            while len(asked(stormy)) == known and process.poll() is None:
+            known, deadline = len(searched(stormy)), time.monotonic() + 60
+            while len(searched(stormy)) == known and process.poll() is None:
                 assert time.monotonic() < deadline
                 time.sleep(0.001)
             time.sleep(rng.random() * 0.008)
@@ -292,10 +302,14 @@ def test_killed_at_twenty_moments_it_asks_nothing_twice_and_ends_with_the_same_b
         break
     assert kills >= 15  # it may finish before the last few
     assert found == expected
-    batches = asked(stormy)
+    batches = searched(stormy)
     repeated = len(batches) - len(set(batches))
     assert repeated <= kills  # one batch can be in flight at each kill
-    assert set(batches) == set(asked(calm))
+    assert set(batches) == set(searched(calm)) == set(asked(calm))
+    checks = [line for line in asked(stormy) if line not in batches]
+    assert 0 < len(checks) <= kills  # one each time that it is started again
+    assert all(line.startswith("identity 3 ") for line in checks[1:])  # at first it may hold less
+    batches += checks
     with Ledger(stormy / "l.db") as book:
         # Charged before it is sent: the count may exceed the target's by what was in flight.
         assert 0 <= book.entries()[0].round_trips - len(batches) <= kills

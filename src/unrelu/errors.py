@@ -18,6 +18,7 @@ __all__ = [
     "InvalidInput",
     "LedgerError",
     "LedgerFull",
+    "LedgerMismatch",
     "MissingExtra",
     "OracleError",
     "UnreluError",
@@ -61,6 +62,10 @@ class LedgerError(UnreluError, OSError):
 
 class LedgerFull(LedgerError):
     """The ledger reached the size limit that its owner set."""
+
+
+class LedgerMismatch(LedgerError):
+    """The target no longer gives the answers that the ledger holds: another model is there."""
 
 
 class MissingExtra(UnreluError, ImportError):

@@ -5,6 +5,9 @@ the oracle's identity and a 160-bit digest of the exact float64 bytes of the
 point and its repeat index. A batch is charged in one transaction before it is
 sent and recorded in another before anyone sees it, so a killed process loses
 at most the batches in flight, and never undercounts.
+
+An oracle's section also keeps its first points as they are: asked again when the
+section is opened anew, they tell whether the same target is still there.
 """
 
 from __future__ import annotations
@@ -22,13 +25,15 @@ import uuid
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from unrelu._numbers import whole_number
 from unrelu._types import FloatArray
-from unrelu.errors import InvalidInput, LedgerError, LedgerFull
+from unrelu.errors import InvalidInput, LedgerError, LedgerFull, UnreluError
 
-__all__ = ["Ledger", "LedgerBinding", "LedgerEntry", "redact"]
+__all__ = ["FirstPoint", "Ledger", "LedgerBinding", "LedgerEntry", "redact"]
 
 APPLICATION_ID = 0x756E7265  # "unre"
 SCHEMA_VERSION = 1
@@ -37,6 +42,8 @@ DEFAULT_MAX_BYTES = 8 << 30
 _PAGE_BYTES = 8192
 _LOOKUP_CHUNK = 900  # below SQLite's smallest limit on bound variables (999)
 _BUSY_SECONDS = 60.0
+FIRST_POINTS = 8
+_MAX_REPEATS = 64  # repetitions of a first point that are looked for
 _SCHEMA = """
 CREATE TABLE oracles (
     id INTEGER PRIMARY KEY, identity TEXT NOT NULL UNIQUE,
@@ -55,12 +62,38 @@ CREATE TABLE spend (
     PRIMARY KEY (oracle, stage)
 ) WITHOUT ROWID;
 """
+# Added to ledgers of the first release when they are opened; what reads those reads these.
+_FIRST_POINTS = """
+CREATE TABLE IF NOT EXISTS first_points (
+    oracle INTEGER NOT NULL, position INTEGER NOT NULL, repeat INTEGER NOT NULL,
+    point BLOB NOT NULL, PRIMARY KEY (oracle, position)
+) WITHOUT ROWID;
+"""
 
 
 def redact(identity: str) -> str:
     """Remove credentials and query strings from any URL inside ``identity``."""
     without_user = re.sub(r"(\w+://)[^/@\s]*@", r"\1", identity)
     return re.sub(r"(\w+://[^\s?#|]*)[?#][^\s|]*", r"\1", without_user)
+
+
+@dataclasses.dataclass(frozen=True)
+class FirstPoint:
+    """One of the first points that an oracle answered.
+
+    Attributes
+    ----------
+    point
+        Shape ``(d,)``.
+    repeat
+        The repeat index that it was first asked with.
+    answers
+        The answer to that, then to all other repeat indices held, ``(r, m)``.
+    """
+
+    point: FloatArray
+    repeat: int
+    answers: FloatArray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,17 +137,24 @@ class Ledger:
         max_bytes: int = DEFAULT_MAX_BYTES,
         read_only: bool = False,
     ) -> None:
-        self.path = Path(path)
+        try:
+            self.path = Path(path)
+        except TypeError as error:
+            raise InvalidInput(f"a ledger's path is a text or a path: {error}") from error
         self.store_points = store_points
-        self.max_bytes = int(max_bytes)
+        self.max_bytes = whole_number(max_bytes, "max_bytes", least=16 * _PAGE_BYTES)
         self.read_only = read_only
         self._lock = threading.RLock()
-        if self.max_bytes < 16 * _PAGE_BYTES:
-            raise InvalidInput(f"max_bytes must be at least {16 * _PAGE_BYTES}, got {max_bytes}")
-        _check_file(self.path, must_exist=read_only)
-        if not read_only and (not self.path.exists() or self.path.stat().st_size == 0):
-            _create(self.path)
+        try:
+            _check_file(self.path, must_exist=read_only)
+            if not read_only and (not self.path.exists() or self.path.stat().st_size == 0):
+                _create(self.path)
+        except LedgerError:
+            raise
+        except OSError as error:  # a name too long, a folder that may not be searched
+            raise LedgerError(f"cannot use {self.path}: {error.strerror}") from error
         self._db = self._open()
+        self._keeps_first_points = self._has_table("first_points")
 
     def _open(self) -> sqlite3.Connection:
         with _translated(self.path):
@@ -135,12 +175,20 @@ class Ledger:
                     db.execute("PRAGMA synchronous=FULL")
                     db.execute(f"PRAGMA max_page_count={self.max_bytes // _PAGE_BYTES}")
                     db.execute("BEGIN IMMEDIATE")  # a read-only file fails here, not mid-run
-                    db.execute("ROLLBACK")
+                    with contextlib.suppress(sqlite3.OperationalError):  # no room: do without
+                        db.execute(_FIRST_POINTS)
+                    if db.in_transaction:
+                        db.execute("COMMIT")
                 db.execute("SELECT count(*) FROM oracles").fetchone()
             except BaseException:
                 db.close()
                 raise
         return db
+
+    def _has_table(self, name: str) -> bool:
+        with self._lock, _translated(self.path):
+            found = self._db.execute("SELECT 1 FROM sqlite_master WHERE name = ?", (name,))
+            return found.fetchone() is not None
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -156,7 +204,7 @@ class Ledger:
 
     def bind(self, identity: str, input_dim: int) -> LedgerBinding:
         """Open the section of one oracle; credentials are cut from its name."""
-        name = redact(identity)
+        name = _checked_name(identity)
         with self._transaction() as db:
             db.execute(
                 "INSERT OR IGNORE INTO oracles (identity, input_dim, created) VALUES (?, ?, ?)",
@@ -165,14 +213,22 @@ class Ledger:
             number, known = db.execute(
                 "SELECT id, input_dim FROM oracles WHERE identity = ?", (name,)
             ).fetchone()
+            held = db.execute("SELECT 1 FROM answers WHERE oracle = ? LIMIT 1", (number,))
+            reopened = held.fetchone() is not None
         if known != input_dim:
             raise LedgerError(
                 f"{self.path} knows the oracle {name!r} with {known} inputs, not {input_dim}; "
                 "give the new target another name, or use a new ledger"
             )
-        return LedgerBinding(self, number)
+        return LedgerBinding(self, number, name, reopened=reopened)
 
     # ------------------------------------------------------------------ look
+
+    def identities(self) -> list[str]:
+        """Return the names of all oracles held."""
+        with self._lock, _translated(self.path):
+            rows = self._db.execute("SELECT identity FROM oracles ORDER BY id").fetchall()
+            return [str(row[0]) for row in rows]
 
     def entries(self) -> list[LedgerEntry]:
         """Return what is held, one entry per oracle."""
@@ -187,8 +243,8 @@ class Ledger:
                 by_stage, trips = self._spent(number)
                 found.append(
                     LedgerEntry(
-                        identity, d, m, answers, points, sum(by_stage.values()), by_stage, trips,
-                        created,
+                        str(identity), int(d), None if m is None else int(m), answers, points,
+                        sum(by_stage.values()), by_stage, trips, float(created),
                     )
                 )  # fmt: skip
         return found
@@ -197,7 +253,10 @@ class Ledger:
         rows = self._db.execute(
             "SELECT stage, rows, trips FROM spend WHERE oracle = ? ORDER BY stage", (number,)
         ).fetchall()
-        return {stage: count for stage, count, _ in rows}, sum(trips for _, _, trips in rows)
+        return (
+            {str(stage): int(count) for stage, count, _ in rows},
+            sum(int(trips) for _, _, trips in rows),
+        )
 
     def size(self) -> int:
         """Bytes on disk, the write-ahead log included."""
@@ -211,7 +270,7 @@ class Ledger:
             problems = [] if result == ["ok"] else [f"structure: {line}" for line in result]
             bad = 0
             for key, answer, crc in self._db.execute("SELECT key, answer, crc FROM answers"):
-                bad += zlib.crc32(answer, zlib.crc32(key)) != crc
+                bad += not _is_sound(key, answer, crc)
             if bad:
                 problems.append(f"{bad} answers do not match their checksum")
         return problems
@@ -223,15 +282,19 @@ class Ledger:
                 continue
             with self._lock, _translated(self.path):
                 rows = self._db.execute(
-                    "SELECT p.point, a.answer FROM points p JOIN answers a "
-                    "ON a.oracle = p.oracle AND a.key = p.key JOIN oracles o ON o.id = p.oracle "
-                    "WHERE o.identity = ?",
+                    "SELECT p.key, p.repeat, p.point, a.answer, a.crc FROM points p "
+                    "JOIN answers a ON a.oracle = p.oracle AND a.key = p.key "
+                    "JOIN oracles o ON o.id = p.oracle WHERE o.identity = ?",
                     (entry.identity,),
                 ).fetchall()
+                x = decode([row[2] for row in rows], entry.input_dim, self.path)
+                for point, (key, repeat, _, answer, crc) in zip(x, rows, strict=True):
+                    keys = LedgerBinding.keys(point[None], repeat)
+                    if keys != [key] or not _is_sound(key, answer, crc):
+                        raise _damaged(self.path, "a point or an answer fails its checksum")
+                y = decode([row[3] for row in rows], entry.output_dim or 1, self.path)
             if rows:
-                x = np.frombuffer(b"".join(r[0] for r in rows), dtype="<f8")
-                y = np.frombuffer(b"".join(r[1] for r in rows), dtype="<f8")
-                yield entry.identity, x.reshape(len(rows), -1), y.reshape(len(rows), -1)
+                yield entry.identity, x, y
 
     def prune(self, identity: str | None = None, *, points_only: bool = False) -> int:
         """Delete an oracle's answers (None: all), or only the stored points.
@@ -248,7 +311,9 @@ class Ledger:
             ]
             if identity is not None and not chosen:
                 raise InvalidInput(f"{self.path} holds nothing of the oracle {identity!r}")
-            tables = ("points",) if points_only else ("points", "answers", "spend")
+            tables = ["points"] if points_only else ["points", "answers", "spend"]
+            if self._keeps_first_points and not points_only:
+                tables.append("first_points")
             for number in chosen:
                 for table in tables:
                     db.execute(f"DELETE FROM {table} WHERE oracle = ?", (number,))
@@ -277,9 +342,13 @@ class Ledger:
 class LedgerBinding:
     """The section of a ledger that belongs to one oracle."""
 
-    def __init__(self, ledger: Ledger, number: int) -> None:
+    def __init__(self, ledger: Ledger, number: int, identity: str, *, reopened: bool) -> None:
         self.ledger = ledger
+        self.identity = identity
+        self.reopened = reopened
+        """Whether it held answers when it was bound: others' or of an earlier run."""
         self._number = number
+        self._may_lack_first_points = ledger._keeps_first_points
 
     @property
     def output_dim(self) -> int | None:
@@ -288,7 +357,10 @@ class LedgerBinding:
             row = self.ledger._db.execute(
                 "SELECT output_dim FROM oracles WHERE id = ?", (self._number,)
             ).fetchone()
-        return None if row is None or row[0] is None else int(row[0])
+            width = None if row is None or row[0] is None else int(row[0])
+            if width is not None and width < 1:
+                raise ValueError(f"{width} outputs")
+        return width
 
     def charge(self, stage: str, rows: int, budget: int | None) -> bool:
         """Count rows about to leave; False, and no count, if over budget."""
@@ -351,19 +423,58 @@ class LedgerBinding:
         return found
 
     def lookup(self, keys: list[bytes]) -> dict[bytes, bytes]:
-        """Return the stored answers among ``keys``."""
+        """Return the stored answers among ``keys``, each checked against its checksum."""
         found: dict[bytes, bytes] = {}
         with self.ledger._lock, _translated(self.ledger.path):
             for start in range(0, len(keys), _LOOKUP_CHUNK):
                 chunk = keys[start : start + _LOOKUP_CHUNK]
                 marks = ",".join("?" * len(chunk))
-                found.update(
-                    self.ledger._db.execute(
-                        f"SELECT key, answer FROM answers WHERE oracle = ? AND key IN ({marks})",
-                        (self._number, *chunk),
-                    )
-                )
+                for key, answer, crc in self.ledger._db.execute(
+                    f"SELECT key, answer, crc FROM answers WHERE oracle = ? AND key IN ({marks})",
+                    (self._number, *chunk),
+                ):
+                    if not _is_sound(key, answer, crc):
+                        raise _damaged(self.ledger.path, "an answer fails its checksum")
+                    found[key] = answer
         return found
+
+    def first_points(self, output_dim: int) -> list[FirstPoint]:
+        """Return the first points that were answered; none where the ledger is older."""
+        if not self.ledger._keeps_first_points:
+            return []
+        with self.ledger._lock, _translated(self.ledger.path):
+            rows = self.ledger._db.execute(
+                "SELECT f.point, f.repeat, o.input_dim FROM first_points f "
+                "JOIN oracles o ON o.id = f.oracle WHERE f.oracle = ? ORDER BY f.position",
+                (self._number,),
+            ).fetchall()
+            found = []
+            for blob, repeat, width in rows:
+                repeat = int(repeat)
+                point = decode([blob], width, self.ledger.path)
+                order = [repeat, *(r for r in range(_MAX_REPEATS) if r != repeat)]
+                keys = [key for index in order for key in self.keys(point, index)]
+                held = self.lookup(keys)
+                if keys[0] not in held:
+                    raise _damaged(self.ledger.path, "the answer to a first point is not there")
+                blobs = [held[key] for key in keys if key in held]
+                answers = decode(blobs, output_dim, self.ledger.path)
+                found.append(FirstPoint(point[0], repeat, answers))
+        return found
+
+    def _keep_first(self, db: sqlite3.Connection, points: FloatArray, repeat: int) -> None:
+        """Keep points, each once, while the section holds fewer than its share."""
+        query = "SELECT point FROM first_points WHERE oracle = ?"
+        known = [bytes(row[0]) for row in db.execute(query, (self._number,))]
+        for point in points:
+            if len(known) >= FIRST_POINTS:
+                self._may_lack_first_points = False
+                break
+            raw = np.ascontiguousarray(point, dtype="<f8").tobytes()
+            if raw not in known:
+                row = (self._number, len(known), repeat, raw)
+                db.execute("INSERT INTO first_points VALUES (?, ?, ?, ?)", row)
+                known.append(raw)
 
     def record(
         self, keys: list[bytes], points: FloatArray, answers: FloatArray, repeat: int
@@ -382,6 +493,8 @@ class LedgerBinding:
         with self.ledger._transaction() as db:
             stored = db.executemany("INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?)", rows)
             fresh = stored.rowcount
+            if self._may_lack_first_points:
+                self._keep_first(db, points, repeat)
             if self.ledger.store_points:
                 raw = np.ascontiguousarray(points, dtype="<f8").tobytes()
                 size = 8 * points.shape[1]
@@ -402,21 +515,55 @@ class LedgerBinding:
         return decode([held[key] for key in keys], answers.shape[1], self.ledger.path)
 
 
-def decode(blobs: list[bytes], output_dim: int, path: Path) -> FloatArray:
-    """Turn stored answers back into ``(n, m)``."""
-    values = np.frombuffer(b"".join(blobs), dtype="<f8")
-    if values.size != len(blobs) * output_dim:
+def decode(blobs: list[bytes], width: int, path: Path) -> FloatArray:
+    """Turn stored answers (or points) back into ``(n, width)``."""
+    if any(not isinstance(blob, bytes) or len(blob) != 8 * width for blob in blobs):
         raise LedgerError(
-            f"{path} holds answers of another width than {output_dim}; "
+            f"{path} holds answers of another width than {width}; "
             "run `unrelu ledger verify`, or use a new ledger"
         )
-    return values.reshape(len(blobs), output_dim).astype(np.float64)
+    values = np.frombuffer(b"".join(blobs), dtype="<f8")
+    return values.reshape(len(blobs), width).astype(np.float64)
+
+
+def _is_sound(key: Any, answer: Any, crc: Any) -> bool:
+    """Whether an answer is one, and the one that was written."""
+    if not (isinstance(key, bytes) and isinstance(answer, bytes)):
+        return False
+    return len(answer) % 8 == 0 and zlib.crc32(answer, zlib.crc32(key)) == crc
+
+
+def _damaged(path: Path, what: str) -> LedgerError:
+    return LedgerError(
+        f"the ledger {path} is damaged ({what}); run `unrelu ledger verify`, restore a copy, "
+        "or start a new file"
+    )
+
+
+def _checked_name(identity: str) -> str:
+    """Return the name of a section: no credentials, and nothing that cannot be written."""
+    if not isinstance(identity, str) or not identity:
+        raise InvalidInput(f"the name of a target is a text, got {identity!r}")
+    try:
+        identity.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput(f"the name {identity!r} cannot be written: {error}") from error
+    return redact(identity)
 
 
 def _check_file(path: Path, *, must_exist: bool) -> None:
     """Refuse what is not ours by its first bytes, without touching it."""
+    if "\0" in str(path):
+        raise LedgerError(f"{str(path)!r} is no name of a file")
     if path.is_dir():
         raise LedgerError(f"{path} is a folder; a ledger is a file")
+    if path.is_symlink() and not path.exists():
+        raise LedgerError(f"{path} is a link that leads nowhere; it was left as it is")
+    if path.exists() and not path.is_file():
+        raise LedgerError(
+            f"{path} is a device, a pipe or a socket; a ledger is a regular file. It was left "
+            "as it is"
+        )
     if not path.exists():
         if must_exist:
             raise LedgerError(f"there is no ledger {path}")
@@ -450,7 +597,7 @@ def _create(path: Path) -> None:
                 db.execute(f"PRAGMA page_size={_PAGE_BYTES}")
                 db.execute(f"PRAGMA application_id={APPLICATION_ID}")
                 db.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
-                db.executescript(f"BEGIN; {_SCHEMA} COMMIT;")
+                db.executescript(f"BEGIN; {_SCHEMA} {_FIRST_POINTS} COMMIT;")
                 db.execute("PRAGMA journal_mode=WAL")
             finally:
                 db.close()
@@ -490,7 +637,8 @@ def _translated(path: Path) -> Iterator[None]:
             ) from error
         if "closed" in text:
             raise LedgerError(f"the ledger {path} has been closed") from error
-        raise LedgerError(
-            f"the ledger {path} is damaged ({text}); run `unrelu ledger verify`, restore a copy, "
-            "or start a new file"
-        ) from error
+        raise _damaged(path, text) from error
+    except UnreluError:
+        raise
+    except (TypeError, ValueError, OverflowError) as error:  # a value of another type than ours
+        raise _damaged(path, f"a value that cannot be: {error}") from error

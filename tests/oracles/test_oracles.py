@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 
 import numpy as np
 import pytest
@@ -187,14 +188,57 @@ def test_answers_before_a_failure_are_kept():
     np.testing.assert_array_equal(caught.value.answers, x[:20])
 
 
-def test_a_target_that_changes_its_input_is_caught():
+def test_a_target_that_changes_its_input_harms_nothing(tmp_path):
+    kept = []
+
     def scaling(x: np.ndarray) -> np.ndarray:
+        kept.append(x)
         x /= 255.0
+        x[:, 0], x[:, 1] = x[:, 1].copy(), x[:, 0].copy()
         return x.sum(axis=1)
 
-    oracle = connect(scaling, input_dim=2, output_dim=1)
-    with pytest.raises(InvalidAnswer, match="in place"):
-        oracle(np.ones((3, 2)))
+    points = np.random.default_rng(0).standard_normal((5, 2))
+    before = points.copy()
+    for ledger in (None, tmp_path / "l.db"):
+        oracle = connect(scaling, input_dim=2, output_dim=1, ledger=ledger, name="t")
+        answers = oracle(points)
+        kept[-1][:] = np.nan  # nor does it later
+        np.testing.assert_array_equal(points, before)
+        np.testing.assert_allclose(answers[:, 0], before.sum(axis=1) / 255.0, rtol=1e-14)
+
+
+def test_answers_do_not_share_a_buffer_that_the_target_reuses():
+    buffer = np.empty((1, 1))
+    oracle = connect(
+        lambda x: np.multiply(x, 2.0, out=buffer), input_dim=1, output_dim=1, name="t"
+    )
+    first = oracle([[1.0]])
+    second = oracle([[5.0]])
+    assert (first[0, 0], second[0, 0]) == (2.0, 10.0)
+    network = planted.random_network(3, 2, 1, rng=0)
+    for target in (network, lambda x: x):
+        answers = connect(target, input_dim=3)(np.ones((2, 3)))
+        answers[:] = 0.0  # ours to change
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        np.array(["a"]), np.array(["1.5"]), b"text", np.array([1 + 2j]), [10**400], [None], [{}],
+        np.datetime64("2020"), object(), ["x", 1], [[1], [1, 2]], float("nan"),
+        np.ma.masked_array([1.0], [True]),
+        type("Angry", (), {"__array__": lambda *_, **__: 1 / 0})(),
+    ],
+    ids=lambda answer: type(answer).__name__,
+)  # fmt: skip
+def test_answers_of_other_types_are_refused(answer):
+    with pytest.raises(InvalidAnswer):
+        connect(lambda x: answer, input_dim=2, output_dim=1)(np.ones((1, 2)))
+
+
+def test_a_target_that_ends_the_program_is_an_error_like_any_other():
+    with pytest.raises(OracleError, match="SystemExit"):
+        connect(lambda x: sys.exit(3), input_dim=2, output_dim=1)(np.ones((1, 2)))
 
 
 def test_a_target_without_output_is_refused():

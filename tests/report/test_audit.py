@@ -96,7 +96,7 @@ def test_simulations_ask_the_target_nothing():
     assert counted[0] == facts.result.queries.total + QUICK.line_points
 
 
-def test_a_second_audit_with_the_same_ledger_asks_nothing(tmp_path):
+def test_a_second_audit_with_the_same_ledger_asks_nothing_but_three_rows(tmp_path):
     counted = [0]
 
     def target(x):
@@ -109,7 +109,8 @@ def test_a_second_audit_with_the_same_ledger_asks_nothing(tmp_path):
     # So does an extraction with the same seed, and whatever else is asked of the same answers.
     extract(connect(target, input_dim=16, ledger=ledger, name="t"), rng=0)
     again = audit(connect(target, input_dim=16, ledger=ledger, name="t"), rng=0, config=QUICK)
-    assert counted[0] == before
+    assert counted[0] == before + 2 * 3  # each tells first whether it is the same model
+    assert again.result.queries.by_stage["identity"] == 2 * 3
     assert [dataclasses.asdict(d) for d in again.defences] == [
         dataclasses.asdict(d) for d in first.defences
     ]

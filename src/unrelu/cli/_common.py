@@ -1,13 +1,16 @@
 """What every command shares: options, targets, progress, errors, output.
 
 Machine output goes to stdout, everything for a person to stderr. Exit codes:
-0 recovered, 1 not recovered, 2 a user's mistake, 130 interrupted.
+0 recovered, 1 not recovered or only approximated (a budget that ended included),
+2 a mistake in the command or its files, 3 the target could not be asked, 130
+interrupted.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import time
 from collections.abc import Iterator
@@ -22,7 +25,7 @@ from rich.text import Text
 
 from unrelu import planted
 from unrelu.cli._target import connect_options, takes_target
-from unrelu.errors import InvalidInput, OracleError, UnreluError
+from unrelu.errors import BudgetExhausted, InvalidInput, OracleError, UnreluError
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles import Oracle, connect
 from unrelu.result import RecoveryResult, Status
@@ -51,7 +54,7 @@ __all__ = [
     "takes_target",
 ]
 
-NOT_RECOVERED, USAGE, INTERRUPTED = 1, 2, 130
+NOT_RECOVERED, USAGE, UNREACHED, INTERRUPTED = 1, 2, 3, 130
 
 TARGET_HELP = (
     "What to look at: a model file (.safetensors, .onnx, .skops, TorchScript .pt), "
@@ -80,7 +83,8 @@ BudgetOption = Annotated[
 ]  # fmt: skip
 LedgerOption = Annotated[
     Path | None,
-    typer.Option("--ledger", help="File that keeps every answer; run again to resume.",
+    typer.Option("--ledger", help="File that keeps every answer; run again to resume. Three "
+                 "points are asked again then, to see that it is the same model.",
                  envvar="UNRELU_LEDGER", show_default="none"),
 ]  # fmt: skip
 OutOption = Annotated[
@@ -99,9 +103,18 @@ QuietOption = Annotated[
 console = Console(stderr=True, highlight=False)
 
 
+class _Notes(logging.Handler):
+    """Shows what the library has to say beside its results."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        say("note:", record.getMessage(), "yellow")
+
+
 @contextlib.contextmanager
 def friendly(ledger: Path | None = None) -> Iterator[None]:
-    """Turn our errors and Ctrl-C into a sentence and an exit code."""
+    """Turn our errors and Ctrl-C into a sentence and an exit code, and notes into sentences."""
+    log, notes = logging.getLogger("unrelu"), _Notes()
+    log.addHandler(notes)
     try:
         yield
     except KeyboardInterrupt:
@@ -119,11 +132,22 @@ def friendly(ledger: Path | None = None) -> Iterator[None]:
     except OracleError as error:
         _complain(error)
         if ledger is not None:
-            console.print(f"What was answered before is safe in {ledger}.")
-        raise typer.Exit(NOT_RECOVERED) from None
+            console.print(f"What was answered before is safe in {ledger}.", markup=False)
+        ended = isinstance(error, BudgetExhausted)
+        raise typer.Exit(NOT_RECOVERED if ended else UNREACHED) from None
     except UnreluError as error:
         _complain(error)
         raise typer.Exit(USAGE) from None
+    except BrokenPipeError:  # who reads our output has gone; typer knows what to do
+        raise
+    except OSError as error:  # a file that cannot be read or written
+        _complain(error)
+        raise typer.Exit(USAGE) from None
+    except MemoryError:
+        say("error:", "this needs more memory than there is", "red")
+        raise typer.Exit(USAGE) from None
+    finally:
+        log.removeHandler(notes)
 
 
 def _complain(error: Exception) -> None:
@@ -265,12 +289,12 @@ def print_json(facts: Any) -> None:
     typer.echo(facts if isinstance(facts, str) else json.dumps(facts, indent=2, default=str))
 
 
-def check_out(out: Path | None) -> None:
+def check_out(out: Path | None, suffixes: tuple[str, ...] = (".safetensors", ".onnx")) -> None:
     """Refuse a place that cannot be written before anything is spent."""
     if out is None:
         return
-    if out.suffix not in {".safetensors", ".onnx"}:
-        raise InvalidInput(f"--out {out}: the name must end in .safetensors or .onnx")
+    if out.suffix not in suffixes:
+        raise InvalidInput(f"--out {out}: the name must end in {' or '.join(suffixes)}")
     check_folder(out)
 
 
@@ -287,13 +311,14 @@ def show_result(
     result: RecoveryResult, *, as_json: bool, quiet: bool, out: Path | None = None
 ) -> None:
     """Write the result where asked, and tell a person or a machine how it went."""
-    if out is not None:
-        if out.suffix == ".onnx":
-            if result.network is None:
-                raise InvalidInput("there is no network to write as ONNX; use .safetensors")
-            result.network.to_onnx(out)
-        else:
-            result.save(out)
+    if out is not None and out.suffix == ".onnx" and result.network is None:
+        say("note:", f"there is no network, so {out} was not written", "yellow")
+        out = None
+    elif out is not None and out.suffix == ".onnx":
+        assert result.network is not None
+        result.network.to_onnx(out)
+    elif out is not None:
+        result.save(out)
     if as_json:
         print_json(result.to_json())
         return
@@ -319,6 +344,6 @@ def show_result(
 
 
 def exit_for(result: RecoveryResult) -> None:
-    """Leave with 0 if recovered, 1 if not."""
+    """Leave with 0 if recovered, 1 if not or only approximated."""
     if result.status is not Status.RECOVERED:
         raise typer.Exit(NOT_RECOVERED)

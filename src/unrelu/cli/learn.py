@@ -13,6 +13,7 @@ from unrelu.cli._common import (
     OutOption,
     QuietOption,
     SeedOption,
+    check_out,
     exit_for,
     friendly,
     show_progress,
@@ -98,9 +99,13 @@ def learn(
 
     Reads the samples batch by batch, so they may be larger than memory.
 
+    Exit code 0: recovered, 1: not, or only approximated, 2: a mistake in the
+    command or the samples, 130: interrupted.
+
     Example: unrelu learn samples/ --out network.safetensors
     """  # fmt: skip
     with friendly(), show_progress(quiet=quiet) as progress:
+        check_out(out)
         result = _learn(
             data, model, labels, target, width, order, polish, check_gaussian, activation,
             threshold, kind, jobs, seed, progress,

@@ -16,6 +16,7 @@ from unrelu.cli._common import (
     OutOption,
     QuietOption,
     SeedOption,
+    check_out,
     console,
     exit_for,
     friendly,
@@ -132,8 +133,12 @@ def span(
     unrelu span planted:50-10-8-5 --argmax;
     unrelu span model.safetensors --plan queries.npy --gradients 100, then
     unrelu span --plan queries.npy --replies replies.npy
+
+    Exit code 0: recovered, 1: not, 2: a mistake in the command, 3: the target
+    could not be asked, 130: interrupted.
     """  # fmt: skip
     with friendly(ledger):
+        check_out(out, (".safetensors",))
         if replies is not None:
             if plan is None:
                 raise InvalidInput("--replies needs --plan, the file with the queries")

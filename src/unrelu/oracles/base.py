@@ -13,10 +13,11 @@ import abc
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from unrelu._numbers import whole_number
 from unrelu._types import ArrayLike, FloatArray, IntArray
 from unrelu.errors import BudgetExhausted, InvalidAnswer, InvalidInput, OracleError, UnreluError
 from unrelu.result import QueryStats
@@ -66,8 +67,6 @@ class Meter:
 
     Attributes
     ----------
-    budget
-        Rows that may be sent, or None.
     price
         What one row costs, in the caller's currency; None where unknown.
     sent
@@ -78,14 +77,21 @@ class Meter:
     sent: int = 0
 
     def __init__(self, budget: int | None = None, store: SpendStore | None = None) -> None:
-        if budget is not None and budget < 0:
-            raise InvalidInput(f"budget must be zero or more queries, got {budget}")
         self.budget = budget
         self._store = store
         self._by_stage: dict[str, int] = {}
         self._round_trips = 0
         self._stage = DEFAULT_STAGE
         self._lock = threading.Lock()
+
+    @property
+    def budget(self) -> int | None:
+        """Rows that may be sent, or None."""
+        return self._budget
+
+    @budget.setter
+    def budget(self, value: int | None) -> None:
+        self._budget = None if value is None else whole_number(value, "budget")
 
     def attach(self, store: SpendStore) -> None:
         """Keep counts in ``store`` from now on; what was counted moves there."""
@@ -176,6 +182,17 @@ def all_finite(array: FloatArray) -> bool:
     return bool(np.isfinite(quick_sum(array))) or bool(np.isfinite(array).all())
 
 
+def _as_numbers(raw: Any) -> FloatArray:
+    """Return an answer as a float64 array of our own: a target may reuse its buffer."""
+    # No answer where it is masked.
+    masked = isinstance(raw, np.ma.MaskedArray)
+    values = np.ma.filled(raw.astype(np.float64), np.nan) if masked else np.asarray(raw)
+    if values.dtype.kind not in "biufO":
+        raise TypeError(f"it has the type {values.dtype}")
+    with np.errstate(over="ignore"):
+        return np.array(values, dtype=np.float64, order="C")
+
+
 def check_points(x: ArrayLike, input_dim: int) -> FloatArray:
     """Return ``x`` as a C-contiguous float64 ``(n, d)`` array, or raise."""
     try:
@@ -221,8 +238,7 @@ class Oracle(abc.ABC):
         ``repeat`` tells apart deliberate repetitions of the same point: each
         value is a new query of its own, and a resumed run replays it.
         """
-        if repeat < 0:
-            raise InvalidInput(f"repeat must be zero or more, got {repeat}")
+        repeat = whole_number(repeat, "repeat")
         points = check_points(x, self.input_dim)
         if len(points) == 0:
             return np.empty((0, self.output_dim))
@@ -248,9 +264,7 @@ class Adapter(Oracle):
     """An oracle that talks to a target: subclasses implement ``_ask``."""
 
     def __init__(self, *, input_dim: int, identity: str, meter: Meter | None = None) -> None:
-        if input_dim < 1:
-            raise InvalidInput(f"input_dim must be at least 1, got {input_dim}")
-        self.input_dim = int(input_dim)
+        self.input_dim = whole_number(input_dim, "input_dim", least=1)
         self.identity = identity
         self.meter = Meter() if meter is None else meter
         self._output_dim: int | None = None
@@ -266,10 +280,11 @@ class Adapter(Oracle):
         self._batches += 1
         name = f"batch {self._batches} ({len(points)} rows)"
         try:
-            raw = self._ask(points)
+            # A copy: what the target does to its input, now or later, changes no point of ours.
+            raw = self._ask(points.copy())
         except UnreluError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise OracleError(
                 f"the target failed on {name}: {type(error).__name__}: {error}"
             ) from error
@@ -277,8 +292,8 @@ class Adapter(Oracle):
 
     def _check_answers(self, raw: ArrayLike, rows: int, name: str) -> FloatArray:
         try:
-            answers = np.asarray(raw, dtype=np.float64)
-        except (TypeError, ValueError) as error:
+            answers = _as_numbers(raw)
+        except Exception as error:  # an answer of any type may do anything when it is read
             raise InvalidAnswer(
                 f"the target's answer to {name} is not an array of numbers: {error}"
             ) from error
@@ -299,7 +314,7 @@ class Adapter(Oracle):
                 "NaN and infinity are not answers",
                 answers=answers[:row].copy(),
             )
-        return np.ascontiguousarray(answers)
+        return answers
 
     @property
     def output_dim(self) -> int:
@@ -311,7 +326,7 @@ class Adapter(Oracle):
 
     @output_dim.setter
     def output_dim(self, value: int) -> None:
-        self._output_dim = int(value)
+        self._output_dim = whole_number(value, "output_dim", least=1)
 
     @property
     def knows_output_dim(self) -> bool:

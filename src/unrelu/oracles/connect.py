@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import math
 import os
 import sys
@@ -11,15 +12,16 @@ from typing import Any
 
 import numpy as np
 
+from unrelu._numbers import real_number, whole_number
 from unrelu._types import FloatArray
 from unrelu.errors import InvalidInput, UnreluError
-from unrelu.ledger import Ledger
+from unrelu.ledger import Ledger, LedgerBinding
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles.adapters import CallableOracle, NetworkOracle
 from unrelu.oracles.base import Adapter, Oracle, Wrapper
 from unrelu.oracles.estimators import EstimatorOracle, is_estimator, load_skops
 from unrelu.oracles.http import HTTPOptions, HTTPOracle
-from unrelu.oracles.input_map import Mapped
+from unrelu.oracles.input_map import Mapped, checked_range
 from unrelu.oracles.onnx_file import OnnxOracle
 from unrelu.oracles.recorded import Recorded
 from unrelu.oracles.torch_module import TorchOracle, is_torch_module, load_torchscript
@@ -29,6 +31,7 @@ __all__ = ["as_oracle", "connect"]
 
 DEFAULT_BATCH = 4096  # rows; bounds memory, and what a crash can lose
 
+_log = logging.getLogger("unrelu")
 _TORCHSCRIPT = {".pt", ".pth", ".ts", ".torchscript"}
 _PICKLES = {".pkl", ".pickle", ".joblib"}
 
@@ -83,21 +86,27 @@ def connect(
         What one row costs, and the most that may be spent: a second budget.
     ledger
         A :class:`Ledger` or its path: answers become durable, and a later run
-        with the same seed asks nothing again.
+        with the same seed asks nothing again but three of its first points, which
+        tell whether the same model still answers (stage ``identity``); where it does
+        not, the first question raises :class:`~unrelu.LedgerMismatch`.
     batch_size
         Rows per call to the target, or per request, at most.
     http
         How a prediction API is asked: protocol, credentials (by the names of
         environment variables), concurrency, rate, retries.
     """
-    if batch_size < 1:
-        raise InvalidInput(f"batch_size must be at least 1, got {batch_size}")
-    if budget is not None and (isinstance(budget, bool) or int(budget) != budget or budget < 0):
-        raise InvalidInput(f"budget must be a whole number of queries, zero or more, got {budget}")
+    batch_size = whole_number(batch_size, "batch_size", least=1)
+    budget = None if budget is None else whole_number(budget, "budget")
+    input_dim = None if input_dim is None else whole_number(input_dim, "input_dim", least=1)
+    output_dim = None if output_dim is None else whole_number(output_dim, "output_dim", least=1)
     budget = _with_money(budget, price, max_cost)
+    scale = real_number(scale, "scale", above=0.0)
+    input_range = None if input_range is None else checked_range(input_range)
     if shape is not None:
         shape = _checked_shape(shape, input_dim)
         input_dim = math.prod(shape)
+    if ledger is not None and not isinstance(ledger, (Ledger, str, os.PathLike)):
+        raise InvalidInput(f"ledger must be a Ledger or a path, got {type(ledger).__name__}")
     book = Ledger(ledger) if isinstance(ledger, (str, os.PathLike)) else ledger
     side_by_side = 1
     if isinstance(target, str) and target.startswith(("http://", "https://")):
@@ -119,11 +128,12 @@ def connect(
         _adapter_of(base).identity = name
 
     binding = None if book is None else book.bind(base.identity, base.input_dim)
-    if binding is not None:
+    if book is not None and binding is not None:
+        _tell_about_name(book, binding)
         base.meter.attach(binding)
     if budget is not None:
         base.meter.budget = budget
-    base.meter.price = price
+    base.meter.price = None if price is None else float(price)
     if isinstance(base, Adapter) and not base.knows_output_dim:
         known = output_dim or (None if binding is None else binding.output_dim)
         if known is not None:
@@ -144,24 +154,50 @@ def as_oracle(target: Any) -> Oracle:
     return target if isinstance(target, Oracle) else connect(target)
 
 
+def _tell_about_name(book: Ledger, binding: LedgerBinding) -> None:
+    """Say where a derived name tells two targets apart too little, or perhaps too much."""
+    function, _, digest = binding.identity.partition("#")
+    _, found, unread = digest.partition("~unread:")
+    if found:
+        _log.warning(
+            "part of the target %s cannot be read (%s), so its name in %s does not change when "
+            "only that part does; give it a name of your own with name=, --name",
+            function, unread, book.path,
+        )  # fmt: skip
+    elif digest and not binding.reopened:
+        others = [name for name in book.identities() if name.startswith(f"{function}#")]
+        if len(others) > 1:
+            _log.warning(
+                "%s holds answers of %s with other content or state (%d sections), which are not "
+                "used; if it is the same model, give it one name in all runs with name=, --name",
+                book.path, function, len(others) - 1,
+            )  # fmt: skip
+
+
 def _with_money(budget: int | None, price: float | None, max_cost: float | None) -> int | None:
     """Return the budget in rows that the given money also allows."""
-    if price is not None and not (math.isfinite(price) and price >= 0):
-        raise InvalidInput(f"price must be zero or more for one query, got {price}")
+    if price is not None:
+        price = real_number(price, "price (of one query)", least=0.0)
     if max_cost is None:
         return budget
-    if price is None or not (math.isfinite(max_cost) and max_cost >= 0):
-        raise InvalidInput("max_cost must be zero or more, and needs the price of one query")
+    max_cost = real_number(max_cost, "max_cost", least=0.0)
+    if price is None:
+        raise InvalidInput("max_cost needs the price of one query")
     if price == 0:
         return budget
     # A hair of slack: 1.0 at 0.1 a query buys ten, though 1.0 / 0.1 may round below.
-    affordable = math.floor(max_cost / price * (1 + 1e-12))
-    return affordable if budget is None else min(budget, affordable)
+    affordable = max_cost / price * (1 + 1e-12)
+    if not math.isfinite(affordable):
+        return budget
+    return math.floor(affordable) if budget is None else min(budget, math.floor(affordable))
 
 
 def _checked_shape(shape: tuple[int, ...], input_dim: int | None) -> tuple[int, ...]:
-    sizes = tuple(int(size) for size in shape)
-    if not sizes or min(sizes) < 1:
+    try:
+        sizes = tuple(whole_number(size, "a size", least=1) for size in shape)
+    except (TypeError, InvalidInput):
+        sizes = ()
+    if not sizes:
         raise InvalidInput(f"shape must be one or more positive sizes, got {shape}")
     if input_dim is not None and math.prod(sizes) != input_dim:
         raise InvalidInput(
@@ -246,7 +282,7 @@ def _import(module_name: str, attribute: str) -> Any:
         raise InvalidInput(f"cannot import {module_name!r}: {error}") from error
     except UnreluError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InvalidInput(
             f"importing {module_name!r} failed: {type(error).__name__}: {error}"
         ) from error

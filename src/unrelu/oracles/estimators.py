@@ -11,11 +11,10 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-import joblib
-
 from unrelu._types import ArrayLike, FloatArray
 from unrelu.errors import InvalidInput, MissingExtra
 from unrelu.oracles.base import Adapter, Meter
+from unrelu.oracles.fingerprint import fingerprint
 
 __all__ = ["EstimatorOracle", "is_estimator", "load_skops"]
 
@@ -102,7 +101,7 @@ class EstimatorOracle(Adapter):
                 "first, or pass input_dim"
             )
         if identity is None:
-            identity = f"sklearn:{type(estimator).__name__}#{joblib.hash(estimator)}"
+            identity = f"sklearn:{type(estimator).__name__}#{fingerprint(estimator)}"
         super().__init__(input_dim=int(features), identity=f"{identity}:{chosen}", meter=meter)
         self._predict = getattr(estimator, chosen)
 

@@ -23,6 +23,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import numpy as np
 
+from unrelu._numbers import real_number, whole_number
 from unrelu._types import ArrayLike, FloatArray, IntArray
 from unrelu.errors import InvalidAnswer, InvalidInput, OracleError, UnreluError
 from unrelu.ledger import redact
@@ -99,8 +100,13 @@ class HTTPOptions:
             raise InvalidInput(
                 f"protocol must be one of {', '.join(PROTOCOLS)}, got {self.protocol!r}"
             )
-        if self.concurrency < 1 or self.retries < 0:
-            raise InvalidInput("concurrency must be at least 1 and retries at least 0")
+        whole_number(self.concurrency, "concurrency", least=1)
+        whole_number(self.retries, "retries")
+        if self.rate is not None:
+            real_number(self.rate, "the rate", above=0.0)
+        real_number(self.timeout, "timeout", above=0.0)
+        for name in ("patience", "backoff", "backoff_limit"):
+            real_number(getattr(self, name), name, least=0.0)
         if (self.request is None) != (self.answer is None):
             raise InvalidInput("a JSON mapping needs both the request and the answer path")
 
@@ -108,7 +114,7 @@ class HTTPOptions:
 def parse_rate(text: str) -> float:
     """Read ``50/s``, ``1000/min`` or ``5000/h`` as rows a second."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*/\s*(s|sec|m|min|h|hour)\s*", text)
-    if match is None or float(match[1]) == 0:
+    if match is None or not 0 < float(match[1]) < math.inf:
         raise InvalidInput(f"a rate is rows per time, such as 50/s, 1000/min or 5000/h: {text!r}")
     return float(match[1]) / {"s": 1.0, "m": 60.0, "h": 3600.0}[match[2][0]]
 
@@ -161,6 +167,7 @@ class HTTPOracle(Adapter):
         )
         self.row_shape = shape if len(shape) > 1 else None
         self._shape = shape
+        rows_per_request = whole_number(rows_per_request, "rows_per_request", least=1)
         limits = [rows_per_request, self._protocol.rows_per_request or rows_per_request]
         if self.options.rate is not None:  # no more at once than a second allows
             limits.append(max(1, int(self.options.rate)))
@@ -220,12 +227,15 @@ class HTTPOracle(Adapter):
         facts = self._get_json(model) or {}
         inputs = facts.get("inputs")
         first = inputs[0] if isinstance(inputs, list) and inputs else {}
+        if not isinstance(first, dict):
+            first = {}
         if isinstance(inputs, list) and len(inputs) > 1:
             raise InvalidInput(
                 f"{redact(model)} takes {len(inputs)} inputs; only one can be asked"
             )
         shape = given
-        tail = first.get("shape", [])[1:] if isinstance(first, dict) else []
+        declared = first.get("shape")
+        tail = declared[1:] if isinstance(declared, list) else []
         if tail and all(isinstance(size, int) and size > 0 for size in tail):
             if given is not None and math.prod(given) != math.prod(tail):
                 raise InvalidInput(f"{redact(model)} takes rows of shape {tail}, not {given}")
@@ -239,7 +249,8 @@ class HTTPOracle(Adapter):
         binary = kind == "v2-binary"
         if not binary and self.options.protocol == "auto":
             root = model.split("/v2/models/")[0] + "/v2"
-            binary = "binary_tensor_data" in ((self._get_json(root) or {}).get("extensions") or ())
+            extensions = (self._get_json(root) or {}).get("extensions")
+            binary = isinstance(extensions, list) and "binary_tensor_data" in extensions
         return (
             KServeV2(
                 input_name=str(first.get("name", "input-0")),
@@ -272,7 +283,7 @@ class HTTPOracle(Adapter):
             raise OracleError(self._refusal(response))
         try:
             facts = json.loads(response.body) if response.status == 200 else None
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
         return facts if isinstance(facts, dict) else None
 

@@ -6,18 +6,23 @@ Everything here protects either the target (rate, Retry-After) or the caller
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import datetime
 import email.utils
+import math
 import os
+import re
+import socket
 import ssl
 import threading
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urljoin, urlsplit
 
+from unrelu._numbers import real_number
 from unrelu.errors import InvalidInput, MissingExtra, OracleError
 from unrelu.ledger import redact
 
@@ -49,8 +54,8 @@ class Pacer:
     """
 
     def __init__(self, rows_per_second: float | None) -> None:
-        if rows_per_second is not None and not rows_per_second > 0:
-            raise InvalidInput(f"the rate must be positive, got {rows_per_second}")
+        if rows_per_second is not None:
+            rows_per_second = real_number(rows_per_second, "the rate", above=0.0)
         self.rows_per_second = rows_per_second
         self._lock = threading.Lock()
         self._last = time.monotonic()
@@ -92,12 +97,14 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     if text is None:
         return None
     try:
-        return max(0.0, float(text))
+        seconds = float(text)
     except ValueError:
         pass
+    else:
+        return None if math.isnan(seconds) else max(0.0, seconds)
     try:
         date = email.utils.parsedate_to_datetime(text)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return None
     if date.tzinfo is None:
         date = date.replace(tzinfo=datetime.UTC)
@@ -111,6 +118,8 @@ def secret_headers(variables: Mapping[str, str], token_variable: str | None) -> 
         wanted["Authorization"] = (token_variable, "Bearer ")
     found = {}
     for header, (variable, prefix) in wanted.items():
+        if not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", header):
+            raise InvalidInput(f"{header!r} cannot be the name of a header")
         value = os.environ.get(variable, "").strip()
         if not value:
             raise InvalidInput(
@@ -124,6 +133,110 @@ def secret_headers(variables: Mapping[str, str], token_variable: str | None) -> 
     return found
 
 
+class Deadline:
+    """Ends a request in time, however slowly the server sends: its headers, its body, its TLS.
+
+    The client's own time limit is one for each read, and a server that sends a
+    byte now and then never meets it. Here the limit of every read and write is
+    what is left of the whole request's time, in the thread that makes it.
+    """
+
+    def __init__(self) -> None:
+        self._end = threading.local()
+
+    @contextlib.contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """Let what this thread reads and writes inside take no longer than that in all."""
+        self._end.time = time.monotonic() + seconds
+        try:
+            yield
+        finally:
+            del self._end.time
+
+    def left(self) -> float:
+        """Return the seconds that remain to this thread's request."""
+        end: float = getattr(self._end, "time", math.inf)
+        return end - time.monotonic()
+
+    def watch(self, client: Any) -> None:
+        """Put this deadline under every connection of the client, those to proxies included."""
+        for transport in (client._transport, *client._mounts.values()):
+            if transport is not None:
+                pool = transport._pool
+                pool._network_backend = _Backend(pool._network_backend, self)
+
+    def limit(self, timeout: float | None, late: type[Exception]) -> float:
+        """Return the time limit for one read or write; raise ``late`` if there is none left."""
+        left = self.left()
+        if left <= 0:
+            raise late("the time for the whole request is over")
+        return left if timeout is None else min(timeout, left)
+
+
+class _Backend:
+    """Makes connections that know the deadline; the rest is the client's own."""
+
+    def __init__(self, inner: Any, deadline: Deadline) -> None:
+        self._inner, self._deadline = inner, deadline
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def connect_tcp(self, host: str, port: int, timeout: float | None = None, **more: Any) -> Any:
+        import httpcore2
+
+        limit = self._deadline.limit(timeout, httpcore2.ConnectTimeout)
+        return _Stream(self._inner.connect_tcp(host, port, timeout=limit, **more), self._deadline)
+
+
+class _Stream:
+    """A connection whose reads and writes know the deadline."""
+
+    _BLOCK = 1 << 16  # bytes that are written before the time is looked at again
+
+    def __init__(self, inner: Any, deadline: Deadline) -> None:
+        self._inner, self._deadline = inner, deadline
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        import httpcore2
+
+        limit = self._deadline.limit(timeout, httpcore2.ReadTimeout)
+        data: bytes = self._inner.read(max_bytes, timeout=limit)
+        return data
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        import httpcore2
+
+        for start in range(0, len(buffer), self._BLOCK):
+            limit = self._deadline.limit(timeout, httpcore2.WriteTimeout)
+            self._inner.write(buffer[start : start + self._BLOCK], timeout=limit)
+
+    def start_tls(
+        self, ssl_context: Any, server_hostname: str | None = None, timeout: float | None = None
+    ) -> _Stream:
+        import httpcore2
+
+        limit = self._deadline.limit(timeout, httpcore2.ConnectTimeout)
+        # A handshake reads many times; at its end the socket is shut, and it fails.
+        raw = self._inner.get_extra_info("socket")
+        alarm = threading.Timer(limit, _shut, [raw])
+        alarm.daemon = True
+        alarm.start()
+        try:
+            secured = self._inner.start_tls(ssl_context, server_hostname, timeout=limit)
+        finally:
+            alarm.cancel()
+        return _Stream(secured, self._deadline)
+
+
+def _shut(raw: Any) -> None:
+    with contextlib.suppress(OSError):
+        raw.shutdown(socket.SHUT_RDWR)
+
+
 class Connection:
     """A client for one origin (scheme, host and port), safe to share by threads."""
 
@@ -134,20 +247,26 @@ class Connection:
             import httpx2
         except ImportError as error:
             raise MissingExtra("httpx2", "http", "asking a model over HTTP") from error
-        if not timeout > 0:
-            raise InvalidInput(f"timeout must be positive, got {timeout}")
         self._httpx = httpx2
         self.origin = _origin(url)
-        self.timeout = timeout
+        self.timeout = real_number(timeout, "timeout", above=0.0)
         self._secrets = [v.removeprefix("Bearer ") for v in headers.values()]
-        self._client = httpx2.Client(
-            headers=dict(headers),
-            timeout=timeout,
-            follow_redirects=False,
-            limits=httpx2.Limits(
-                max_connections=connections, max_keepalive_connections=connections
-            ),
-        )
+        try:
+            self._client = httpx2.Client(
+                headers=dict(headers),
+                timeout=self.timeout,
+                follow_redirects=False,
+                limits=httpx2.Limits(
+                    max_connections=connections, max_keepalive_connections=connections
+                ),
+            )
+        except Exception as error:  # what the environment says of proxies and certificates
+            raise OracleError(
+                f"no client for HTTP can be set up here: {type(error).__name__}: "
+                f"{self.scrub(str(error))}"
+            ) from None
+        self._deadline = Deadline()
+        self._deadline.watch(self._client)
         self._finalizer = weakref.finalize(self, self._client.close)
 
     def close(self) -> None:
@@ -166,18 +285,20 @@ class Connection:
     ) -> Response:
         """Send once; raise :class:`Lost`, :class:`NotSent` or :class:`OracleError`."""
         httpx = self._httpx
-        deadline = time.monotonic() + self.timeout
         try:
-            with self._client.stream(
-                method, url, content=body or None, headers=dict(headers or {})
-            ) as response:
+            with (
+                self._deadline.within(self.timeout),
+                self._client.stream(
+                    method, url, content=body or None, headers=dict(headers or {})
+                ) as response,
+            ):
                 blocks, size = [], 0
                 for block in response.iter_bytes():
                     blocks.append(block)
                     size += len(block)
                     if size > MAX_RESPONSE_BYTES:
                         raise OracleError(f"{redact(url)} sends more than 1 GiB; it was cut off")
-                    if time.monotonic() > deadline:
+                    if self._deadline.left() <= 0:
                         raise Lost(f"no complete answer within {self.timeout:g} s")
                 return Response(response.status_code, response.headers, b"".join(blocks))
         except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:

@@ -8,14 +8,26 @@ from __future__ import annotations
 
 import numpy as np
 
+from unrelu._numbers import real_number
 from unrelu._types import FloatArray
 from unrelu.errors import InvalidInput
 from unrelu.oracles.base import Oracle, Wrapper
 
-__all__ = ["Mapped"]
+__all__ = ["Mapped", "checked_range"]
 
 # Rounding of x -> scale * x at the faces of the box, relative to its size.
 _SLACK = 1e-9
+
+
+def checked_range(input_range: tuple[float, float]) -> tuple[float, float]:
+    """Return ``(low, high)`` as finite numbers in this order, or raise."""
+    try:
+        low, high = (real_number(value, "an end of a range") for value in input_range)
+    except (TypeError, ValueError):  # not two, or not numbers
+        low = high = 0.0
+    if not low < high:
+        raise InvalidInput(f"a range is LOW,HIGH with LOW below HIGH, got {input_range}")
+    return low, high
 
 
 class Mapped(Wrapper):
@@ -37,15 +49,11 @@ class Mapped(Wrapper):
         scale: float = 1.0,
         input_range: tuple[float, float] | None = None,
     ) -> None:
-        if not (np.isfinite(scale) and scale > 0):
-            raise InvalidInput(f"scale must be positive, got {scale}")
         super().__init__(inner)
-        self.scale = float(scale)
+        self.scale = real_number(scale, "scale", above=0.0)
         self._limits: tuple[FloatArray, FloatArray] | None = inner.box
         if input_range is not None:
-            low, high = (float(value) for value in input_range)
-            if not (np.isfinite(low) and np.isfinite(high) and low < high):
-                raise InvalidInput(f"a range is LOW,HIGH with LOW below HIGH, got {input_range}")
+            low, high = checked_range(input_range)
             self._limits = (np.full(self.input_dim, low), np.full(self.input_dim, high))
         if self._limits is not None:
             self.box = (self._limits[0] / self.scale, self._limits[1] / self.scale)

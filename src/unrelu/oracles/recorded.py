@@ -8,21 +8,28 @@ from unrelu._types import FloatArray, IntArray
 from unrelu.errors import OracleError
 from unrelu.ledger import LedgerBinding, decode
 from unrelu.oracles.base import Oracle, PartwiseOracle, Wrapper
+from unrelu.oracles.identity_check import IdentityCheck
 
 __all__ = ["Recorded"]
 
 
 class Recorded(Wrapper):
-    """Looks rows up in the ledger and sends only those that are new."""
+    """Looks rows up in the ledger and sends only those that are new.
+
+    A section with answers of an earlier run is first checked against the
+    target: see :mod:`unrelu.oracles.identity_check`.
+    """
 
     def __init__(self, inner: Oracle, binding: LedgerBinding) -> None:
         super().__init__(inner)
         self.binding = binding
+        self._identity_check = IdentityCheck(inner, binding)
 
     def _answer(self, points: FloatArray, repeat: int) -> FloatArray:
         keys = self.binding.keys(points, repeat)
         held = self.binding.lookup(keys)
         first_rows = {key: i for i, key in reversed(list(enumerate(keys))) if key not in held}
+        self._identity_check.run(sending=bool(first_rows))
         if first_rows:
             rows = sorted(first_rows.values())
             new_keys = [keys[i] for i in rows]

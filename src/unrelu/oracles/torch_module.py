@@ -21,6 +21,7 @@ import numpy as np
 from unrelu._types import ArrayLike, FloatArray
 from unrelu.errors import InvalidInput, MissingExtra
 from unrelu.oracles.base import Adapter, Meter
+from unrelu.oracles.fingerprint import fingerprint
 
 __all__ = ["TorchOracle", "is_torch_module", "load_torchscript"]
 
@@ -99,8 +100,7 @@ class TorchOracle(Adapter):
         import torch
 
         rows = points.reshape(-1, *self.row_shape) if self.row_shape else points
-        # A copy: torch writes no warning about, and cannot change, the caller's array.
-        tensor = torch.from_numpy(np.array(rows)).to(self._device, self._dtype or torch.float64)
+        tensor = torch.from_numpy(rows).to(self._device, self._dtype or torch.float64)
         training = bool(self._module.training)
         self._module.eval()
         try:
@@ -131,7 +131,8 @@ def _identity(module: Any) -> str:
     for name, value in sorted(module.state_dict().items()):
         digest.update(f"{name}{value.dtype}{tuple(value.shape)}".encode())
         digest.update(value.detach().cpu().double().numpy().tobytes())
-    return f"torch:{type(module).__name__}#{digest.hexdigest()}"
+    # The state holds what was trained; plain attributes, constants and code count as well.
+    return f"torch:{type(module).__name__}#{digest.hexdigest()}:{fingerprint(module)}"
 
 
 @contextlib.contextmanager

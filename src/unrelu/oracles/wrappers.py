@@ -12,6 +12,7 @@ import hashlib
 import numpy as np
 import scipy.special
 
+from unrelu._numbers import real_number, whole_number
 from unrelu._types import BoolArray, FloatArray
 from unrelu.errors import InvalidInput, OracleError
 from unrelu.oracles.base import Oracle, Wrapper
@@ -23,10 +24,8 @@ class Batched(Wrapper):
     """Sends at most ``size`` rows at a time."""
 
     def __init__(self, inner: Oracle, size: int) -> None:
-        if size < 1:
-            raise InvalidInput(f"batch size must be at least 1, got {size}")
         super().__init__(inner)
-        self.size = int(size)
+        self.size = whole_number(size, "batch size", least=1)
 
     def _answer(self, points: FloatArray, repeat: int) -> FloatArray:
         if len(points) <= self.size:
@@ -48,6 +47,8 @@ class Rounded(Wrapper):
 
     def __init__(self, inner: Oracle, decimals: int) -> None:
         super().__init__(inner)
+        if isinstance(decimals, bool) or not isinstance(decimals, (int, np.integer)):
+            raise InvalidInput(f"decimals must be a whole number, got {decimals!r}")
         self.decimals = int(decimals)
 
     def _identity_suffix(self) -> str:
@@ -94,11 +95,9 @@ class Noisy(Wrapper):
     """
 
     def __init__(self, inner: Oracle, sigma: float, seed: int = 0) -> None:
-        if not (np.isfinite(sigma) and sigma >= 0):
-            raise InvalidInput(f"sigma must be a finite number, zero or more, got {sigma}")
         super().__init__(inner)
-        self.sigma = float(sigma)
-        self.seed = int(seed)
+        self.sigma = real_number(sigma, "sigma", least=0.0)
+        self.seed = whole_number(seed, "seed")
 
     def _identity_suffix(self) -> str:
         return f"|noise:{self.sigma!r}:{self.seed}"
@@ -136,9 +135,10 @@ class Labels(Wrapper):
         super().__init__(inner)
         if threshold is None and inner.output_dim < 2:
             raise InvalidInput("argmax labels need at least two outputs; give a threshold instead")
-        if not 0 <= output < inner.output_dim:
+        output = whole_number(output, "output")
+        if not output < inner.output_dim:
             raise InvalidInput(f"output must be in 0..{inner.output_dim - 1}, got {output}")
-        self.threshold = threshold
+        self.threshold = None if threshold is None else real_number(threshold, "threshold")
         self.output = output
         self.output_dim = 1
 
@@ -180,7 +180,8 @@ class LogOdds(Wrapper):
 
     def __init__(self, inner: Oracle, *, reference: int = 0) -> None:
         super().__init__(inner)
-        if not 0 <= reference < inner.output_dim:
+        reference = whole_number(reference, "reference")
+        if not reference < inner.output_dim:
             raise InvalidInput(f"reference must be in 0..{inner.output_dim - 1}, got {reference}")
         self.reference = reference
         self.output_dim = max(1, inner.output_dim - 1)
