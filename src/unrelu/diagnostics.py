@@ -13,6 +13,7 @@ import numpy as np
 
 from unrelu._random import RandomState, as_generator
 from unrelu._types import BoolArray, FloatArray
+from unrelu.core.answers import between_zero_and_one, vote
 from unrelu.errors import InvalidInput
 from unrelu.oracles import as_oracle
 from unrelu.oracles.wrappers import to_bfloat16
@@ -183,7 +184,7 @@ def diagnose(
     ends = rest.reshape(len(options.steps), 2, len(x), -1)
     deterministic = bool(np.array_equal(again, alone))
     consistent = bool(np.array_equal(answers[:1], again))
-    kind = _kind(answers, far)
+    kind = _kind(answers, far, ends)
     spread = float(answers.std())
     size = float(np.sqrt(np.mean(answers**2)))
     precision, quantum = _precision(np.concatenate([answers, far]), size, options)
@@ -224,21 +225,21 @@ def diagnose(
     )
 
 
-def _kind(near: FloatArray, far: FloatArray) -> str:
-    """Decide the kind of output from answers near the origin and far out."""
+def _kind(near: FloatArray, far: FloatArray, ends: FloatArray) -> str:
+    """Decide the kind of output from answers near the origin, beside them and far out."""
     seen = np.concatenate([near, far])
     if (seen == seen[0]).all():
         return "constant"
     whole = bool((seen == np.round(seen)).all())
     if whole and len(np.unique(seen)) <= max(2, len(seen) // 2):
         return "labels"
-    inside = bool(((seen >= 0) & (seen <= 1)).all())
-    if inside:
-        sums = seen.sum(axis=1)
-        # Printed probabilities may sum to 1 only to their last decimal.
-        if seen.shape[1] == 1 or np.abs(sums - 1).max() < 1e-2:
-            return "probabilities"
-    return "values"
+    # Printed probabilities may sum to 1 only to their last decimal.
+    if not between_zero_and_one(np.concatenate([seen, ends.reshape(-1, seen.shape[1])]), 1e-2):
+        return "values"
+    if seen.shape[1] > 1:
+        return "probabilities"
+    votes = vote(ends[:, 0].ravel(), np.tile(near.ravel(), len(ends)), ends[:, 1].ravel())
+    return "probabilities" if votes.log_odds > votes.values else "values"
 
 
 def _precision(seen: FloatArray, size: float, options: DiagnosisConfig) -> tuple[str, float]:

@@ -25,8 +25,8 @@ class TwoLayerConfig:
     refine: RefineConfig = dataclasses.field(default_factory=RefineConfig)
     certify: CertifyConfig = dataclasses.field(default_factory=CertifyConfig)
     lift: LiftConfig = dataclasses.field(default_factory=LiftConfig)
-    looks: int = 3
-    """Points looked at to tell probabilities from values."""
+    constant: float = 100.0
+    """A function that varies by less than this many deviations of an answer is a constant."""
     deepest: float = 600.0
     """Log-odds up to which probabilities are used: exp(-700) underflows."""
     deepest_single: float = 6.0
@@ -47,12 +47,18 @@ class TwoLayerConfig:
     """The same for coarse answers, after a refinement."""
     restarts: int = 2
     """Times that all is done again on another line, if the checks fail to the end."""
+    rounds: int = 3
+    """Times that the search goes on at the points where a certificate failed."""
     useful: float = 1e-3
     """Error over std(f), predicted or met by the certificate, above which the result is
     called ill conditioned."""
     useful_exact: float = 1e-6
-    """The same for what the certificate met, and for the direction of any unit, where answers
-    are exact to rounding."""
+    """The same for the direction of any unit where answers are exact to rounding. A stated
+    tolerance above it is not called exact."""
+    exact_noise: float = 100.0
+    """Where answers are coarse or noisy, a tolerance of more of their deviations is not."""
+    float64: float = 1e-12
+    """Noise over the size of answers up to which it is the rounding of float64."""
     precision: float = 5e-12
     """Root mean square error over std(f) below which nothing is refined."""
     coarse: float = 1e-10
@@ -78,6 +84,8 @@ class TwoLayerConfig:
     """Every other one of them this many times farther out than typical inputs."""
     fit_excess: float = 3.0
     """Deviations of an answer by which all answers may be off after the fit, in the median."""
+    fit_least: float = 1e-3
+    """Part of an answer's measured deviation below which no fit makes it appear."""
     fit_passes: int = 1
     """Passes of gradients before it, in place of ``coarse_passes``."""
     values_per_unit: float = 3.0

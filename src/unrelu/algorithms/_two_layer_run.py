@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from contextlib import suppress
 
 import numpy as np
 
 from unrelu._types import FloatArray
-from unrelu.algorithms._two_layer_units import KnownUnits, Saturated
+from unrelu.algorithms._two_layer_units import KnownUnits, Meaningless, Saturated
+from unrelu.core.answers import LookConfig, look_for_probabilities
 from unrelu.kernels.units import Units, join_units, resolve_signs
 from unrelu.oracles.wrappers import LogOdds
+from unrelu.steps.certify import FailedPoints
 from unrelu.steps.domains import as_domain
+from unrelu.steps.levels import Levelled, output_levels
 from unrelu.steps.lift import Restricted, Subspace, lift_units
 from unrelu.steps.noise import NoiseModel, Samples
-from unrelu.steps.refine import predicted_error
+from unrelu.steps.refine import predicted_errors
 from unrelu.steps.survey import SurveyLine, calibrate, scan_line, survey
 
 __all__ = ["Extraction"]
@@ -24,25 +28,14 @@ class Extraction(KnownUnits):
     """One run: every stage works on the units known so far."""
 
     def look(self, answers: str) -> None:
-        """Find out whether the answers are probabilities, and turn to log-odds if so.
-
-        Rows that sum to one, and single columns that stay within [0, 1] far
-        out, are probabilities; a piecewise affine function is unbounded.
-        """
-        if answers == "values":
-            return
+        """Find out what the answers are: probabilities, outputs of very different size."""
+        ways = {"all": (1.0, -1.0), "nonnegative": (1.0,), "box": ()}[self.domain.kind]
+        found, seen = False, np.empty((0, self.oracle.output_dim))
         with self.stage("calibration"):
-            typical = self.draw(self.config.looks)
-            if self.oracle.output_dim == 1 and self.domain.kind != "box":
-                # Far out in both directions: a unit that is off in one is on in the other.
-                typical[1] *= 1e6
-                typical[2:] = -typical[1] if self.domain.kind == "all" else 1e6 * typical[2:]
-            seen = self.oracle(typical)
-        inside = bool(((seen >= 0) & (seen <= 1)).all())
-        if self.oracle.output_dim > 1:
-            found = inside and bool((np.abs(seen.sum(axis=1) - 1.0) <= 1e-5).all())
-        else:
-            found = inside and self.domain.kind != "box" and float(np.ptp(seen)) > 0
+            if answers != "values":
+                found, seen = look_for_probabilities(self.oracle, self.draw, ways_out=ways)
+            elif self.oracle.output_dim > 1:
+                seen = self.oracle(self.draw(LookConfig.looks))
         if found or answers == "probabilities":
             # The likeliest class is the reference: its probability underflows last.
             reference = int(np.argmax(seen.mean(axis=0)))
@@ -51,6 +44,11 @@ class Extraction(KnownUnits):
             self.reference = reference
             if self.oracle.output_dim == 1 == self.inner_outputs:
                 self.deepest = self.config.deepest_single
+            self.levels = np.ones(self.oracle.output_dim)
+            return
+        self.levels = output_levels(seen)
+        if (self.levels != 1.0).any():
+            self.oracle = Levelled(self.oracle, self.levels)
 
     def shorten(self, line: SurveyLine) -> SurveyLine:
         """Limit a line to where no probability underflows."""
@@ -81,6 +79,9 @@ class Extraction(KnownUnits):
         near = 10.0 * self.domain.scale if self.domain.kind != "box" else math.inf
         with self.stage("calibration"):
             self.noise, seeds = calibrate(self.ask, line, near=near)
+        if (self.levels != 1.0).any():
+            self.noise = self.noise.at_least(np.concatenate([y for _, y in seeds]), self.levels)
+        self.measured = self.noise
         middle = min(seeds, key=lambda seed: float(np.abs(seed[0]).min()))
         size = float(np.abs(middle[1]).max())
         noise = float(self.noise.at(line.points(middle[0])).max())
@@ -119,35 +120,42 @@ class Extraction(KnownUnits):
         self.units, self.covariance = found.units, found.covariance
         points = self.draw(256)
         values = self.units(points)
-        # A nearly constant function is judged by its size instead.
-        self.spread = float(np.maximum(values.std(axis=0), 1e-3 * np.abs(values).max(0)).max())
+        # A function that is constant within the noise is judged by its size instead.
+        spread, size = values.std(axis=0), np.abs(values).max(axis=0)
+        constant = spread <= config.constant * self.level(points).max(axis=0)
+        self.spread = float(np.where(constant, np.maximum(spread, size), spread).max())
         self.coarse = float(self.level(points).max()) > config.coarse * self.spread
         if self.coarse:
             self.covariance = self.covariance * config.coarse_doubt**2
         self.progress.update("gradients", 1, 1, f"{self.units.count} units")
 
-    def failures(self, points: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Deviation at points in units of its predicted deviation, and the residuals.
+    def failures(self, points: FloatArray) -> FloatArray:
+        """Ask at points; deviations in units of their predicted deviation, ``(n,)``.
 
         The answers are kept: they settle biases later.
         """
-        assert self.noise is not None
-        assert self.units is not None
         answers = self.oracle(points)
         self.remember(points, answers)
-        residual = answers - self.units(points)
         deepest = self.deepest if self.log_odds else math.inf
         deep = ~(np.abs(answers) < deepest).all(axis=1)  # True for NaN
-        if self.log_odds:  # underflowed probabilities say nothing
-            residual[deep] = 0.0
         self.checked = points[~deep], answers[~deep]
+        miss = np.zeros(len(points))  # underflowed probabilities say nothing
+        miss[~deep] = self.misses(*self.checked)
+        return miss
+
+    def misses(self, points: FloatArray, answers: FloatArray) -> FloatArray:
+        """Deviation of the units from answers, in units of its predicted deviation, ``(n,)``.
+
+        Each output is judged by its own noise and predicted error; the largest counts.
+        """
+        assert self.noise is not None
+        assert self.units is not None
         spread = np.sqrt(
-            self.noise.at(points) ** 2
-            + predicted_error(self.units, self.covariance, points)[:, None] ** 2
+            self.noise.at(points) ** 2 + predicted_errors(self.units, self.covariance, points) ** 2
         )
         spread = spread + self.config.negligible * self.spread / self.config.check_accept
         spread = np.maximum(spread, np.finfo(np.float64).tiny)  # an exact constant has none
-        return np.abs(residual / spread).max(axis=1), residual
+        return np.asarray(np.abs((answers - self.units(points)) / spread).max(axis=1))
 
     def check(self) -> tuple[FloatArray, FloatArray] | None:
         """Return a typical input at which the units are wrong, and one where they are right.
@@ -162,7 +170,9 @@ class Extraction(KnownUnits):
         with self.stage("check") as details:
             for count in counts:  # the many only when the few agree
                 points = self.domain.draw_wide(count, self.rng)
-                miss, _ = self.failures(points)
+                vertices = self.domain.vertices()[: count // 2]
+                points[len(points) - len(vertices) :] = vertices
+                miss = self.failures(points)
                 if miss.max() > self.config.check_accept:
                     break
         details["worst"] = float(miss.max())
@@ -172,18 +182,30 @@ class Extraction(KnownUnits):
         right = points[best] if miss[best] <= self.config.check_accept else self.units.base
         return points[worst], right
 
-    def search_residual(self, line: SurveyLine) -> int:
-        """Look for units on a line that the residual still shows; returns how many."""
+    def search_between(self, bad: FloatArray, right: FloatArray) -> int:
+        """Look for units on the line through a point where the units are wrong."""
+        line = self.shorten(self.domain.through(bad, right, self.reach))
+        return self.search_residual(line, np.stack([bad, right]))
+
+    def search_residual(self, line: SurveyLine, points: FloatArray | None = None) -> int:
+        """Look for units on a line that the residual still shows; returns how many.
+
+        ``points`` of the line are looked at first, ``(n, d)``.
+        """
         config = self.config
         assert self.noise is not None
         with self.stage("residual search") as details:
             positions, scales = line.seeds()
             positions = np.concatenate([positions, positions + 1e-4 * scales])
             positions = positions[(positions >= line.low) & (positions <= line.high)]
-            positions = np.unique(np.append(positions, np.clip(0.0, line.low, line.high)))
+            known = np.zeros(1) if points is None else (points - line.base) @ line.direction
+            known = np.clip(known, line.low, line.high)
+            positions = np.unique(np.concatenate([positions, known]))
             answers = self.ask(line.points(positions))
             if self.domain.kind == "box":
-                self.noise = self.noise.at_least(answers)
+                self.noise = self.noise.at_least(answers, self.levels)
+                assert self.measured is not None
+                self.measured = self.measured.at_least(answers, self.levels)
             noise = self.residual_noise()
             if self.units is not None:
                 answers = answers - self.units(line.points(positions))
@@ -220,6 +242,16 @@ class Extraction(KnownUnits):
         joint[np.ix_(index, index)] += covariance
         self.units, self.covariance = join_units(self.units, new), joint
 
+    def attempts(self) -> bool:
+        """Begin on new lines until random checks pass; whether they did."""
+        for attempt in range(self.config.restarts + 1):
+            self.final = attempt == self.config.restarts
+            with suppress(Saturated, Meaningless):
+                if self.attempt():
+                    return True
+            self.forget_nonsense()
+        return False
+
     def attempt(self) -> bool:
         """Do everything once; whether random checks pass in the end."""
         line, seeds = self.calibrate()
@@ -238,7 +270,7 @@ class Extraction(KnownUnits):
             bad = self.check()
             if bad is None:
                 return not self.ill_conditioned()
-            if self.search_residual(self.shorten(self.domain.through(*bad, self.reach))):
+            if self.search_between(*bad):
                 self.refine()
         return self.check() is None and not self.ill_conditioned()
 
@@ -261,7 +293,7 @@ class Extraction(KnownUnits):
                 config,
             )
             inner.nested, inner.log_odds, inner.deepest = True, self.log_odds, self.deepest
-            inner.expect = self.expect
+            inner.levels, inner.expect = self.levels, self.expect
             try:
                 passed = any(inner.attempt() for _ in range(config.lift.attempts))
             finally:
@@ -306,9 +338,30 @@ class Extraction(KnownUnits):
                 return True
             if attempt < self.config.repairs:
                 # Between a wrong and a right point lies a kink that is still unknown.
-                line = self.shorten(self.domain.through(*bad, self.reach))
-                self.search_residual(line)
+                self.search_between(*bad)
         return False
+
+    def follow(self, failed: FailedPoints) -> bool:
+        """Search on where a certificate failed; whether random checks pass in the end.
+
+        Between a point that disagrees and the nearest one that agrees lies what no line has
+        met yet.
+        """
+        points, answers = failed.points, failed.answers
+        for _ in range(self.config.repairs):
+            miss = self.misses(points, answers)
+            worst = int(np.argmax(miss))
+            if miss[worst] <= self.config.check_accept:
+                break
+            near = int(np.argmin(np.linalg.norm(failed.agreeing - points[worst], axis=1)))
+            self.search_between(points[worst], failed.agreeing[near])
+            points, answers = np.delete(points, worst, 0), np.delete(answers, worst, 0)
+            if len(points) == 0:
+                break
+        if not self.repair():
+            return False
+        self.refine()
+        return not self.misfit and self.check() is None and not self.ill_conditioned()
 
     def cover(self) -> None:
         """Theorem 2: search the residual on lines that meet every hyperplane."""

@@ -52,9 +52,11 @@ class KnownUnits:
         self.log_odds = False
         self.reference = 0
         self.inner_outputs = oracle.output_dim
+        self.levels = np.ones(oracle.output_dim)  # what the outputs are divided by
         self.deepest = config.deepest
         self.stages: list[StageReport] = []
-        self.noise: NoiseModel | None = None
+        self.noise: NoiseModel | None = None  # what the search goes by
+        self.measured: NoiseModel | None = None  # what the answers' scatter showed
         self.units: Units | None = None
         self.covariance = np.zeros((0, 0))
         self.checked = np.empty((0, oracle.input_dim)), np.empty((0, oracle.output_dim))
@@ -127,7 +129,9 @@ class KnownUnits:
         error = predicted_error(self.units, self.covariance, points)
         distance = np.linalg.norm(points - self.units.base, axis=1)
         growth = float(np.max(error / distance))
-        return self.noise.widened(0.0, growth)
+        # It acts over the distance from the base, so at the origin as well: there the errors
+        # of all biases show.
+        return self.noise.widened(growth * float(np.linalg.norm(self.units.base)), growth)
 
     def ill_conditioned(self) -> bool:
         """Whether the predicted error leaves little of the function."""
@@ -236,7 +240,9 @@ class KnownUnits:
             norms = np.linalg.norm(points, axis=1)
             deviations = self.noise.std(norms)
             if self.fitted:  # a first fit has shown how the noise grows with the input
-                deviations = noise_by_norm(norms, answers - self.units(points))
+                # Rounded answers may all be met exactly: that does not make them precise.
+                shown = noise_by_norm(norms, answers - self.units(points))
+                deviations = np.maximum(shown, config.fit_least * deviations)
             found = fit_units(
                 self.units, self.covariance, points, answers, deviations, skip=skip,
                 config=config.fit,

@@ -74,16 +74,17 @@ from unrelu.algorithms._two_layer_config import TwoLayerConfig
 from unrelu.algorithms._two_layer_run import Extraction
 from unrelu.algorithms._two_layer_units import Meaningless, Saturated
 from unrelu.core.breakdown import Breakdown, as_breakdown
-from unrelu.core.explain import explained
+from unrelu.core.explain import contradictions_of, explained
 from unrelu.core.price import price_two_layer
-from unrelu.core.record import remembered
+from unrelu.core.record import Remembered, remembered
 from unrelu.errors import BudgetExhausted
 from unrelu.kernels.units import Units
 from unrelu.networks import ReLUNetwork
 from unrelu.progress import Progress, as_progress
 from unrelu.result import Certificate, Provenance, RecoveryResult, Status
-from unrelu.steps.certify import certify_units
+from unrelu.steps.certify import FailedPoints, Verdict, certify_units
 from unrelu.steps.domains import as_domain
+from unrelu.steps.levels import unlevelled
 from unrelu.steps.refine import predicted_error
 
 __all__ = ["TwoLayerConfig", "TwoLayerResult", "extract_two_layer"]
@@ -175,26 +176,24 @@ def extract_two_layer(
     try:
         with as_breakdown():
             run.look(answers)
-            passed = False
-            for attempt in range(config.restarts + 1):
-                run.final = attempt == config.restarts
-                with suppress(Saturated, Meaningless):
-                    passed = run.attempt()
-                if passed:
+            passed = run.attempts()
+            for turn in range(config.rounds + 1):
+                if run.units is None:
+                    status, message = Status.NUMERICAL_FAILURE, _nothing_found(run)
                     break
-                run.forget_nonsense()
-            if run.units is None:
-                status = Status.NUMERICAL_FAILURE
-                message = (
-                    "the probabilities underflow to 0 or 1 at typical inputs, where log-odds "
-                    "cannot be read; give a domain of smaller inputs, or ask the target for logits"
-                    if run.log_odds
-                    else "the answers are too coarse: their noise was taken for hyperplanes until "
-                    "numbers overflowed; ask for more digits, or try learn_from_queries"
-                )
-            else:
                 signs = run.finish_signs()
-                status, message, certificate = _conclude(run, passed)
+                status, message, verdict = _conclude(run, passed)
+                certificate = None if verdict is None else verdict.certificate
+                result = _result(run, status, message, provenance, certificate, signs)
+                failed = _contradicting(target, run, result, verdict)
+                if failed is None or turn == config.rounds:
+                    break
+                # What contradicts the units is where the search goes on.
+                target.meter.rebook("certificate", "residual search", run.stages[-1].queries)
+                passed = False
+                with suppress(Saturated, Meaningless):
+                    passed = run.follow(failed)
+                run.forget_nonsense()
     except BudgetExhausted as error:
         status = Status.BUDGET_EXHAUSTED
         message = f"{error}; what was found until then is returned"
@@ -205,9 +204,39 @@ def extract_two_layer(
     return explained(target, result, result.answers)
 
 
-def _conclude(run: Extraction, passed: bool) -> tuple[Status, str, Certificate | None]:
+def _contradicting(
+    target: Remembered, run: Extraction, result: TwoLayerResult, verdict: Verdict | None
+) -> FailedPoints | None:
+    """Return points at which the units are wrong: of the certificate, or of the whole run."""
+    if verdict is None or not result.success:
+        return None if verdict is None else verdict.failed
+    found = contradictions_of(target, result, result.answers)
+    if not found:
+        return None
+    with run.stage("residual search"):
+        answers = run.oracle(found.points)
+    readable = np.isfinite(answers).all(axis=1)
+    if not readable.any():
+        return None
+    return FailedPoints(found.points[readable], answers[readable], run.draw(len(answers)))
+
+
+def _nothing_found(run: Extraction) -> str:
+    if run.log_odds:
+        return (
+            "the probabilities underflow to 0 or 1 at typical inputs, where log-odds cannot "
+            "be read; give a domain of smaller inputs, or ask the target for logits"
+        )
+    return (
+        "the answers are too coarse: their noise was taken for hyperplanes until "
+        "numbers overflowed; ask for more digits, or try learn_from_queries"
+    )
+
+
+def _conclude(run: Extraction, passed: bool) -> tuple[Status, str, Verdict | None]:
     assert run.units is not None
     assert run.noise is not None
+    assert run.measured is not None
     if not passed and not run.ill_conditioned():
         return (
             Status.PARTIAL,
@@ -236,27 +265,46 @@ def _conclude(run: Extraction, passed: bool) -> tuple[Status, str, Certificate |
     if run.coarse:
         config = dataclasses.replace(config, accept=config.accept_coarse)
     with run.stage("certificate"):
-        certificate, verdict = certify_units(
+        verdict = certify_units(
             run.oracle,
             run.units,
             run.covariance,
             run.noise,
             run.domain,
+            measured=run.measured,
+            levels=run.levels,
             rng=run.rng,
             deepest=run.deepest if run.log_odds else math.inf,
             config=config,
         )
-    if verdict:
-        return Status.ASSUMPTION_VIOLATED, verdict, certificate
-    useful = run.config.useful if run.coarse else run.config.useful_exact
-    if certificate.max_deviation > useful * run.spread > 0:
+    if verdict.objection:
+        return Status.ASSUMPTION_VIOLATED, verdict.objection, verdict
+    certificate, units = verdict.certificate, f"{run.units.count} hidden units"
+    if _exact(run, verdict):
+        return Status.RECOVERED, f"{units}; {certificate}", verdict
+    if (verdict.tolerances <= run.config.useful * verdict.scales).all():
         return (
-            Status.ILL_CONDITIONED,
-            "every held-out point agrees within its predicted error, but that error is large: "
-            f"{certificate}; ask for more digits, or repeat and average",
-            certificate,
+            Status.APPROXIMATED,
+            f"{units}; every held-out point agrees within its predicted error, but that is more "
+            f"than the answers' own: {certificate}; ask for more digits, or repeat and average",
+            verdict,
         )
-    return Status.RECOVERED, f"{run.units.count} hidden units; {certificate}", certificate
+    return (
+        Status.ILL_CONDITIONED,
+        "every held-out point agrees within its predicted error, but that error is large: "
+        f"{certificate}; ask for more digits, or repeat and average",
+        verdict,
+    )
+
+
+def _exact(run: Extraction, verdict: Verdict) -> bool:
+    """Whether each output's tolerance is as small as exactness within the noise asks for."""
+    config = run.config
+    constant = verdict.scales <= config.constant * verdict.noise
+    spread = np.where(constant, np.maximum(verdict.sizes, verdict.scales), verdict.scales)
+    rounding = verdict.noise <= config.float64 * verdict.sizes
+    least = np.where(rounding, config.useful_exact * spread, config.exact_noise * verdict.noise)
+    return bool((verdict.tolerances <= least).all())
 
 
 def _result(
@@ -269,10 +317,11 @@ def _result(
 ) -> TwoLayerResult:
     units = run.units
     noise = error = 0.0
-    if units is not None and run.noise is not None:
+    if units is not None and run.measured is not None:
+        units, covariance = unlevelled(units, run.covariance, run.levels)
         points = run.domain.draw(64, np.random.default_rng(0))
-        noise = float(run.noise.at(points).max(axis=1).mean())
-        error = float(np.sqrt(np.mean(predicted_error(units, run.covariance, points) ** 2)))
+        noise = float((run.measured.at(points) * run.levels).max(axis=1).mean())
+        error = float(np.sqrt(np.mean(predicted_error(units, covariance, points) ** 2)))
     return TwoLayerResult(
         status=status,
         message=message,

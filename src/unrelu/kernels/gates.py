@@ -278,8 +278,11 @@ def update(
         values, vectors = np.linalg.eigh(covariance)
         root = vectors * np.sqrt(np.maximum(values, 0.0))
         known = rows @ root
-        inner = np.linalg.inv(np.eye(len(covariance)) + known.T @ known)
-        covariance = root @ inner @ root.T
+        # By eigenvalues: next to a hardly known unit the others are lost in rounding, and a
+        # plain inverse would find the matrix singular.
+        values, vectors = np.linalg.eigh(known.T @ known)
+        half = root @ (vectors / np.sqrt(1.0 + np.maximum(values, 0.0)))
+        covariance = half @ half.T
         return covariance @ (rows.T @ deviations), 0.5 * (covariance + covariance.T)
     moved = rows @ covariance
     gram = moved @ rows.T

@@ -267,7 +267,8 @@ def fit_units(
         rest = _residuals(units, points, answers)
         off = np.abs(rest * precision)
         usual = config.trim * float(np.median(off))
-        if usual == 0.0:  # exact answers: nothing is left to fit
+        # Answers met to far below their deviations are exact: nothing is left to fit.
+        if usual <= np.finfo(np.float64).eps:
             break
         scale = precision * (usual / np.maximum(off, usual))
         square = float(np.sum((rest * scale) ** 2))

@@ -4,7 +4,9 @@ Three kinds of points are asked. Typical inputs, for a statement about them.
 Points on a few lines, densely, to see features too thin for the former. And
 tight clusters that tell the local noise: a thin, tall feature is a difference
 of large terms, and its rounding errors are seen on all of one side of it, even
-where it is zero. Nothing later depends on the answers.
+where it is zero. Every output is judged by its own noise and spread. Where all agree nothing
+later depends on the answers; where some do not they are data for another round, which ends with
+another certificate.
 """
 
 from __future__ import annotations
@@ -19,9 +21,9 @@ from unrelu.oracles.base import Oracle
 from unrelu.result import Certificate
 from unrelu.steps.domains import Domain
 from unrelu.steps.noise import NoiseModel
-from unrelu.steps.refine import predicted_error
+from unrelu.steps.refine import predicted_errors
 
-__all__ = ["CertifyConfig", "certify_units"]
+__all__ = ["CertifyConfig", "FailedPoints", "Verdict", "certify_units"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +52,53 @@ class CertifyConfig:
     (its last places are lost as well), and its errors have longer tails than noise."""
     floor: float = 1e-8
     """Deviations below this part of the answers' spread are always accepted."""
+    room: float = 3.0
+    """The stated tolerance is this many times the largest deviation met, at least ..."""
+    room_noise: float = 5.0
+    """... and so many deviations of an answer."""
+
+
+@dataclasses.dataclass(frozen=True)
+class FailedPoints:
+    """Held-out points that the units do not explain.
+
+    Attributes
+    ----------
+    points, answers
+        Where they disagree, ``(n, d)`` and ``(n, m)``.
+    agreeing
+        Where they agree, ``(q, d)``.
+    """
+
+    points: FloatArray
+    answers: FloatArray
+    agreeing: FloatArray
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """What a certificate says.
+
+    Attributes
+    ----------
+    certificate
+        In the answers' own units.
+    objection
+        Empty where every deviation is within its tolerance, a sentence otherwise.
+    tolerances, scales, noise, sizes
+        Stated tolerance, spread, measured noise and largest size of each output at typical
+        inputs, ``(m,)``.
+    failed
+        Points to search on at, if any disagree and any agree.
+    """
+
+    certificate: Certificate
+    objection: str
+    tolerances: FloatArray
+    scales: FloatArray
+    noise: FloatArray
+    sizes: FloatArray
+    failed: FailedPoints | None = None
 
 
 def certify_units(
@@ -59,25 +108,111 @@ def certify_units(
     noise: NoiseModel,
     domain: Domain,
     *,
+    measured: NoiseModel,
+    levels: FloatArray,
     rng: np.random.Generator,
     deepest: float = np.inf,
     config: CertifyConfig | None = None,
-) -> tuple[Certificate, str]:
+) -> Verdict:
     """Compare units and target at fresh points.
 
     Points where an answer is NaN or exceeds ``deepest`` are left out: log-odds
     of probabilities that underflowed, or are about to.
 
-    Returns
-    -------
-    certificate, verdict
-        The verdict is empty where every deviation is within its tolerance, and
-        a sentence otherwise.
+    Parameters
+    ----------
+    noise, measured
+        What the search went by, and what the answers' own scatter showed.
+    levels
+        What the outputs were divided by, ``(m,)``.
+
+    Notes
+    -----
+    A deviation is accepted up to ``accept`` times what was predicted for it. What is stated
+    is what was met: the largest of n deviations is exceeded by more than a part b of fresh
+    inputs with probability ``(1 - b)^n`` (Wilks 1941), the same as for a tolerance that was
+    fixed before and met by all; ``room`` times as much is stated.
     """
     config = CertifyConfig() if config is None else config
-    typical = domain.draw(config.samples, rng)
-    blocks = [typical]
-    if domain.kind == "box":
+    points = _held_out(domain, rng, config)
+    clusters = _cluster_points(domain.draw(config.clusters, rng), domain, rng, config)
+    answers = oracle(np.concatenate([points, clusters]))
+    noisy = _excess_noise(units, clusters, answers[len(points) :], config)
+    answers = answers[: len(points)]
+    usable = np.asarray((np.abs(answers) < deepest).all(axis=1))  # False for NaN
+    if not usable[: config.samples].any():
+        usable[:] = np.isfinite(answers).all(axis=1)
+    samples = int(np.count_nonzero(usable[: config.samples]))
+    if samples == 0:
+        return _nothing_readable(config, domain, levels)
+    points, answers = points[usable], answers[usable]
+    deviation = np.abs(answers - units(points))
+    scale = answers[:samples].std(axis=0)
+    spread = noise.at(points) + predicted_errors(units, covariance, points)
+    limit = np.maximum(config.accept * spread, config.floor * scale)
+    over = np.asarray((deviation > limit).any(axis=1))
+    level = measured.at(points[:samples]).mean(axis=0)
+    stated = np.maximum(config.room * deviation[:samples].max(axis=0), config.room_noise * level)
+    tolerances = np.minimum(np.maximum(stated, config.floor * scale), limit[:samples].max(axis=0))
+    certificate = Certificate.from_deviations(
+        deviation[:samples] * levels,
+        scale=float((scale * levels).max()),
+        tolerance=float((tolerances * levels).max()),
+        distribution=domain.distribution,
+        details={
+            "line points": len(points) - samples,
+            "line points exceeding": int(over[samples:].sum()),
+            "largest line deviation": float((deviation[samples:] * levels).max(initial=0.0)),
+            "largest deviation over its prediction": float((deviation / spread).max()),
+            "places of excess noise": noisy,
+            "tolerance per output": [float(t) for t in tolerances * levels],
+        },
+    )
+    objection, failed = "", None
+    if over.any():
+        objection = (
+            f"{int(over.sum())} of {len(points)} held-out points deviate by up to "
+            f"{float((deviation * levels)[over].max()):.2g}, where "
+            f"{float((limit * levels)[over].min()):.2g} was expected: the target has a feature "
+            "that no search line met; try another seed, or learn_from_queries for thin features"
+        )
+        if not over.all():
+            failed = FailedPoints(points[over], answers[over], points[~over])
+    elif noisy >= config.excess_count:
+        objection = (
+            f"every held-out point agrees, but at {noisy} of {config.clusters} places the answers "
+            f"are more than {config.excess:.0f} times noisier than elsewhere: terms much larger "
+            "than those found cancel there, and may differ in a thin region that was not met; "
+            "try learn_from_queries"
+        )
+    size = np.abs(answers[:samples]).max(axis=0)
+    return Verdict(certificate, objection, tolerances, scale, level, size, failed)
+
+
+def _nothing_readable(config: CertifyConfig, domain: Domain, levels: FloatArray) -> Verdict:
+    """Return the verdict where no held-out probability can be read."""
+    certificate = Certificate.from_deviations(
+        np.full((config.samples, 1), np.inf),
+        scale=0.0,
+        tolerance=0.0,
+        distribution=domain.distribution,
+    )
+    none = np.zeros(len(levels))
+    return Verdict(
+        certificate,
+        f"the probabilities at all of {config.samples} held-out points underflow to 0 or 1, where "
+        "log-odds cannot be read; give a domain of smaller inputs, or ask the target for logits",
+        none,
+        none,
+        none,
+        none,
+    )
+
+
+def _held_out(domain: Domain, rng: np.random.Generator, config: CertifyConfig) -> FloatArray:
+    """Draw typical inputs, in a bounded domain others at its faces, then points on lines."""
+    blocks = [domain.draw(config.samples, rng)]
+    if domain.kind != "all":
         blocks.append(domain.draw_wide(config.samples, rng))
     for _ in range(config.lines):
         a, b = domain.draw(2, rng)
@@ -89,50 +224,7 @@ def certify_units(
         edges = np.linspace(low, min(high, low + 2.0 * reach), config.line_samples + 1)
         t = edges[:-1] + np.diff(edges) * rng.uniform(size=config.line_samples)
         blocks.append(base + np.multiply.outer(t, direction))
-    places = domain.draw(config.clusters, rng)
-    points = np.concatenate(blocks)
-    clusters = _cluster_points(places, domain, rng, config)
-    answers = oracle(np.concatenate([points, clusters]))
-    noisy = _excess_noise(units, clusters, answers[len(points) :], config)
-    answers = answers[: len(points)]
-    finite = np.asarray((np.abs(answers) < deepest).all(axis=1))  # False for NaN
-    if not finite[: config.samples].any():
-        finite[:] = np.isfinite(answers).all(axis=1)
-    samples = int(np.count_nonzero(finite[: config.samples]))
-    points, answers = points[finite], answers[finite]
-    deviation = np.abs(answers - units(points)).max(axis=1)
-    scale = float(answers[:samples].std(axis=0).max())
-    spread = noise.at(points).max(axis=1) + predicted_error(units, covariance, points)
-    limit = np.maximum(config.accept * spread, config.floor * scale)
-    over = deviation > limit
-    certificate = Certificate.from_deviations(
-        deviation[:samples],
-        scale=scale,
-        tolerance=float(limit[:samples].max()),
-        distribution=domain.distribution,
-        details={
-            "line points": len(points) - samples,
-            "line points exceeding": int(over[samples:].sum()),
-            "largest line deviation": float(deviation[samples:].max(initial=0.0)),
-            "largest deviation over its prediction": float((deviation / spread).max()),
-            "places of excess noise": noisy,
-        },
-    )
-    if not over.any() and noisy >= config.excess_count:
-        return certificate, (
-            f"every held-out point agrees, but at {noisy} of {config.clusters} places the answers "
-            f"are more than {config.excess:.0f} times noisier than elsewhere: terms much larger "
-            "than those found cancel there, and may differ in a thin region that was not met; "
-            "try learn_from_queries"
-        )
-    if not over.any():
-        return certificate, ""
-    return certificate, (
-        f"{int(over.sum())} of {len(points)} held-out points deviate by up to "
-        f"{float(deviation.max()):.2g}, where {float(limit[over].min()):.2g} was expected: the "
-        "target has a feature that no search line met; try another seed, or "
-        "learn_from_queries for thin features"
-    )
+    return np.concatenate(blocks)
 
 
 def _cluster_points(

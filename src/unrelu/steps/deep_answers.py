@@ -12,6 +12,7 @@ import dataclasses
 import numpy as np
 
 from unrelu._types import FloatArray
+from unrelu.core.answers import LookConfig, look_for_probabilities
 from unrelu.oracles.base import Meter, Oracle, all_finite
 from unrelu.oracles.wrappers import LogOdds
 from unrelu.steps.survey import SurveyLine
@@ -23,18 +24,7 @@ __all__ = ["AnswerConfig", "NotFinite", "Recorder", "Saturated", "as_log_odds", 
 class AnswerConfig:
     """Limits of what is read from probabilities."""
 
-    looks: int = 3
-    """Points looked at to tell probabilities from values."""
-    far: float = 1e9
-    """How far out a single column is looked at, over typical inputs."""
-    clusters: int = 24
-    spacing: float = 0.05
-    """Places where it is looked whether a single column is affine, by three points each, and
-    their distance: a probability bends there, and kinks are rare."""
-    straight: float = 3e-15
-    visible: float = 1e-9
-    """Bend up to which it is affine, ten times the rounding of numbers up to one; changes
-    smaller than the latter tell nothing."""
+    look: LookConfig = dataclasses.field(default_factory=LookConfig)
     deepest: float = 600.0
     """Log-odds up to which probabilities are used: exp(-700) underflows."""
     highest_single: float = 6.0
@@ -111,8 +101,7 @@ def as_log_odds(
 ) -> LogOdds | None:
     """Return the log-odds of a target whose answers are probabilities, else None.
 
-    Rows that sum to one, and single columns that stay within [0, 1] far out,
-    are probabilities; a piecewise affine function is unbounded.
+    :func:`~unrelu.core.answers.look_for_probabilities` decides.
 
     Parameters
     ----------
@@ -123,35 +112,13 @@ def as_log_odds(
         return None
     if isinstance(oracle, LogOdds):
         return oracle
-    x = rng.standard_normal((config.looks, oracle.input_dim))
-    seen = oracle(x)
-    found = bool(((seen >= 0) & (seen <= 1)).all())
-    if oracle.output_dim > 1:
-        found = found and bool((np.abs(seen.sum(axis=1) - 1.0) <= 1e-5).all())
-    elif found:
-        # Small values stay small for a while. A unit that is off in one direction is on in
-        # the other.
-        far = config.far * np.concatenate([x[:1], -x[:1]])
-        seen = np.concatenate([seen, oracle(far)])
-        found = bool(((seen >= 0) & (seen <= 1)).all()) and float(np.ptp(seen)) > 0
-        found = found and not _affine_pieces(oracle, rng, config)
+    found, seen = look_for_probabilities(
+        oracle, lambda n: rng.standard_normal((n, oracle.input_dim)), config=config.look
+    )
     if not found and answers == "auto":
         return None
     # The likeliest class is the reference: its probability underflows last.
     return LogOdds(oracle, reference=int(np.argmax(seen.mean(axis=0))))
-
-
-def _affine_pieces(oracle: Oracle, rng: np.random.Generator, config: AnswerConfig) -> bool:
-    """Whether a single column bends nowhere although it changes: it is bounded, but a value."""
-    d = oracle.input_dim
-    x, v = rng.standard_normal((2, config.clusters, d))
-    v *= config.spacing
-    p = oracle(np.concatenate([x, x + v, x - v])).reshape(3, -1)
-    change = np.abs(p[1] - p[2])
-    bend = np.abs(p[1] + p[2] - 2.0 * p[0])
-    changing = change > config.visible
-    straight = changing & (bend <= config.straight)
-    return 2 * int(straight.sum()) > int(changing.sum())
 
 
 def usable_line(oracle: Recorder, line: SurveyLine, config: AnswerConfig) -> SurveyLine:

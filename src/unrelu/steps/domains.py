@@ -15,6 +15,9 @@ __all__ = ["Domain", "as_domain"]
 
 _INSET = 0.01
 """Part of the half-width of a box that lines keep away from its faces."""
+_EDGE = 1e-3
+"""Small coordinates over large ones, of points beside an edge of the orthant: off the edge, as
+a hyperplane may contain it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +74,9 @@ class Domain:
 
         In a box these have coordinates on its faces: a hyperplane that cuts off
         a corner is seen there first. Else they are up to eight times as long: a
-        unit that typical inputs hardly switch on shows there.
+        unit that typical inputs hardly switch on shows there. In the orthant half of these
+        have a few large coordinates only: a hyperplane through the corner may keep to one
+        edge.
         """
         x = self.draw(n, rng)
         wide = x[::2]
@@ -80,7 +85,21 @@ class Domain:
             x[::2] = np.where(side == 0, self.low, np.where(side == 1, self.high, wide))
         else:
             x[::2] = wide * np.exp(rng.uniform(0.0, np.log(8.0), size=(len(wide), 1)))
+        if self.kind == "nonnegative":
+            few = rng.uniform(size=(len(x[::4]), 1))  # of each, the part that stays large
+            x[::4] *= np.where(rng.uniform(size=x[::4].shape) < few, 1.0, _EDGE)
         return x
+
+    def vertices(self) -> FloatArray:
+        """Return d points of the orthant, each beside another half-axis, as long as inputs are.
+
+        Theorem 2's half-axes meet a hyperplane through the corner nowhere else. But if it cuts
+        the orthant, its normal has entries of both signs, so that it has some of these points
+        on either side.
+        """
+        if self.kind != "nonnegative":
+            return np.empty((0, self.dimension))
+        return np.asarray(self.scale * ((1.0 - _EDGE) * np.eye(self.dimension) + _EDGE))
 
     def line(self, rng: np.random.Generator, reach: float) -> SurveyLine:
         """Draw a line through a typical input.
@@ -96,12 +115,12 @@ class Domain:
     def through(self, a: FloatArray, b: FloatArray, reach: float) -> SurveyLine:
         """Return the line through two points, as far as the domain goes.
 
-        In a box the points are drawn a little inwards: on a line along a face
+        In a box points on its faces are moved a little inwards: on a line along a face
         there would be no room for steps across it.
         """
         if self.kind == "box":
-            middle = 0.5 * (self.low + self.high)
-            a, b = (middle + (1.0 - _INSET) * (p - middle) for p in (a, b))
+            inset = 0.5 * _INSET * (self.high - self.low)
+            a, b = (np.clip(p, self.low + inset, self.high - inset) for p in (a, b))
         direction = (b - a) / np.linalg.norm(b - a)
         if self.kind == "all":
             return SurveyLine(a, direction, -reach * self.scale, reach * self.scale, self.scale)

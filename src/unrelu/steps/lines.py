@@ -139,6 +139,34 @@ class LineScan:
         bend = np.abs(self.jumps) * shorter[:, None] / noise(self.kinks)
         return np.asarray(bend.max(axis=1))
 
+    def without_piece(self, index: int) -> LineScan:
+        """Return the scan with a piece taken for noise: its neighbours meet in one kink."""
+        kept = np.arange(len(self.pieces)) != index
+        first, last = max(index - 1, 0), min(index + 1, len(self.kinks))
+        kinks, std, jumps, resolved = (
+            np.delete(a, slice(first, last), axis=0)
+            for a in (self.kinks, self.kink_std, self.jumps, self.resolved)
+        )
+        if 0 < index < len(self.pieces) - 1:
+            meet = cross(self.pieces[index - 1], self.pieces[index + 1])
+            low, high = float(self.ends[index - 1]), float(self.starts[index + 1])
+            kinks = np.insert(
+                kinks, first, min(max(meet.t, low), high) if meet.t == meet.t else low
+            )
+            std, resolved = np.insert(std, first, meet.std), np.insert(resolved, first, 0.0)
+            jumps = np.insert(jumps, first, meet.jump, axis=0)
+        return dataclasses.replace(
+            self,
+            kinks=kinks,
+            kink_std=std,
+            jumps=jumps,
+            resolved=resolved,
+            pieces=tuple(p for p, k in zip(self.pieces, kept, strict=True) if k),
+            starts=self.starts[kept],
+            ends=self.ends[kept],
+            counts=self.counts[kept],
+        )
+
     def misfit(self) -> float:
         """Median over pieces with spare answers of the largest residual, in deviations."""
         values = [p.misfit for p, n in zip(self.pieces, self.counts, strict=True) if n > 3]

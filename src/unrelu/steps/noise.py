@@ -53,14 +53,17 @@ class NoiseModel:
         """Return the model with all deviations multiplied."""
         return NoiseModel(self.absolute * factor, self.growth * factor)
 
-    def at_least(self, answers: FloatArray) -> NoiseModel:
+    def at_least(self, answers: FloatArray, levels: FloatArray | float = 1.0) -> NoiseModel:
         """Return the model with no less than the rounding of answers of this size.
 
         Where a first line saw nothing but a constant, its noise says little
-        about answers elsewhere.
+        about answers elsewhere. ``levels`` is what the answers were divided by after they
+        had been rounded.
         """
+        answers = answers * levels
         eps, quantum = _grid(answers, NoiseConfig())
         least = np.maximum(0.5 * eps * np.abs(answers).max(axis=0), quantum / np.sqrt(12.0))
+        least = least / levels
         return NoiseModel(np.maximum(self.absolute, least), self.growth)
 
     def widened(self, absolute: float | FloatArray, growth: float | FloatArray) -> NoiseModel:

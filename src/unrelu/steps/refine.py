@@ -19,7 +19,7 @@ from unrelu.kernels.units import Units
 from unrelu.steps.gradients import GradientConfig, measure_gradients
 from unrelu.steps.noise import NoiseModel
 
-__all__ = ["RefineConfig", "Refiner", "candidate_points", "predicted_error"]
+__all__ = ["RefineConfig", "Refiner", "candidate_points", "predicted_error", "predicted_errors"]
 
 AskPoints = Callable[[FloatArray], FloatArray]
 
@@ -52,16 +52,21 @@ class RefineConfig:
     anchors): farther out there is more room for long steps, until the noise grows as fast."""
 
 
-def predicted_error(units: Units, covariance: FloatArray, points: FloatArray) -> FloatArray:
-    """Return the standard deviation of the units' values at ``(n, d)``, over all outputs.
+def predicted_errors(units: Units, covariance: FloatArray, points: FloatArray) -> FloatArray:
+    """Return the standard deviation of the units' values at ``(n, d)``, shape ``(n, m)``.
 
     An error of direction acts over the distance from the anchors; their mean
     square stands for all of them.
     """
     rows = design_rows(units.gates(points), units.outputs)
-    variance = np.einsum("nms,st,nmt->nm", rows, covariance, rows, optimize=True).max(axis=1)
+    variance = np.einsum("nms,st,nmt->nm", rows, covariance, rows, optimize=True)
     distance = np.linalg.norm(points - units.base, axis=1)
-    return np.asarray(np.sqrt(np.maximum(variance, 0.0)) * distance)
+    return np.asarray(np.sqrt(np.maximum(variance, 0.0)) * distance[:, None])
+
+
+def predicted_error(units: Units, covariance: FloatArray, points: FloatArray) -> FloatArray:
+    """Return the largest of :func:`predicted_errors` over the outputs, ``(n,)``."""
+    return np.asarray(predicted_errors(units, covariance, points).max(axis=1))
 
 
 def _clearance(units: Units, covariance: FloatArray, points: FloatArray) -> FloatArray:
@@ -79,8 +84,8 @@ def _clearance(units: Units, covariance: FloatArray, points: FloatArray) -> Floa
 def _rooms(units: Units, clearance: FloatArray) -> FloatArray:
     """Distance to the nearest hyperplane, ``(n,)``; negative where its side is unsure."""
     norms = np.linalg.norm(units.weights, axis=1)
-    norms = np.maximum(norms, np.finfo(np.float64).eps * norms.max())
-    return np.asarray((clearance / norms).min(axis=1))
+    norms = np.maximum(norms, np.finfo(np.float64).eps * norms.max(initial=0.0))
+    return np.asarray((clearance / norms).min(axis=1, initial=np.inf))
 
 
 def _pool(
@@ -98,13 +103,17 @@ def _pool(
     poorly known units are sure and neighbours can be told apart.
     """
     pool = draw(groups * config.draws)
-    half = groups // 2 * config.draws
+    half = groups // 2 * config.draws if units.count else 0
+    if bounds is not None and half == 0:
+        return pool
     if bounds is not None:
         pool[:half] = _beside_anchors(units, pool[:half], bounds, rng, config)
         return pool
     factor = np.exp(rng.uniform(np.log(config.inward), np.log(config.outward), size=len(pool)))
     factor[:half] = np.exp(rng.uniform(np.log(config.closest), 0.0, size=half))
     pool *= factor[:, None]
+    if half == 0:
+        return pool
     order = np.argsort(units.anchors @ units.axes[0])
     left = rng.integers(units.count, size=groups // 2).repeat(config.draws)
     right = np.minimum(left + 1, units.count - 1)

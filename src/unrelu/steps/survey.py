@@ -25,7 +25,7 @@ from unrelu.kernels.gates import (
 )
 from unrelu.kernels.units import Units
 from unrelu.steps.gradients import GradientConfig, measure_gradients, orthogonal_directions
-from unrelu.steps.lines import LineConfig, LineScan, find_kinks
+from unrelu.steps.lines import LineConfig, LineScan, Noise, find_kinks
 from unrelu.steps.noise import NoiseModel, Samples, estimate_noise
 
 __all__ = ["Survey", "SurveyConfig", "SurveyLine", "calibrate", "scan_line", "survey"]
@@ -229,7 +229,24 @@ def scan_line(
             noise = noise.scaled(2.0)
         else:
             limit *= 8
-    return scan, noise
+    return _significant(scan, deviation, config.marginal), noise
+
+
+def _significant(scan: LineScan, deviation: Noise, least: float) -> LineScan:
+    """Drop pieces that are too short for the bends beside them to rise above the noise.
+
+    A unit built on such a bend would be noise divided by the length of a tiny piece. They
+    stay where nothing explains what was seen: at the end of a line through the corner of the
+    domain, say, where the rounding of all biases shows.
+    """
+    while len(scan.kinks):
+        strength = scan.significance(deviation)
+        weakest = int(np.argmin(strength))
+        if strength[weakest] >= least:
+            break
+        length = scan.ends - scan.starts
+        scan = scan.without_piece(weakest + int(length[weakest + 1] < length[weakest]))
+    return scan
 
 
 def _centers(

@@ -1,0 +1,142 @@
+"""What a target's answers are: probabilities, whose log-odds are piecewise affine, or values.
+
+Numbers between 0 and 1 prove little: ``0.5 + 1e-7 g(x)`` stays there for any input that one
+would think of. Two things do tell. A piecewise affine function that changes is unbounded, in
+nearly every direction, so it leaves [0, 1] far out. And the middle of three points on a short
+line lies half way between its neighbours in values, or half way in log-odds: where the two
+predictions differ by more than the precision of the answers, each place casts a vote.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+import scipy.special
+
+from unrelu._types import FloatArray
+
+__all__ = ["AnswerVotes", "LookConfig", "between_zero_and_one", "look_for_probabilities", "vote"]
+
+
+@dataclasses.dataclass(frozen=True)
+class LookConfig:
+    """Sizes of the look at a target's answers."""
+
+    looks: int = 3
+    """Typical inputs looked at first: most functions leave [0, 1] there."""
+    far: float = 1e9
+    """How far out the next ones lie, over typical inputs."""
+    places: int = 12
+    spacings: tuple[float, ...] = (0.01, 0.1, 0.5)
+    """Places where a single column is asked at three points, and their distances over that of
+    two typical inputs, in turn: short ones meet no kink, long ones bend coarse answers."""
+    telling: float = 20.0
+    """A place votes where the two predictions differ by this many steps of the answers' grid."""
+    near: float = 0.25
+    """Its middle answer must be this near to one of them, over their difference."""
+    total: float = 1e-5
+    """Rows of several probabilities sum to one within this."""
+
+
+@dataclasses.dataclass(frozen=True)
+class AnswerVotes:
+    """How many places read as straight in values, and how many in log-odds."""
+
+    values: int
+    log_odds: int
+
+
+def between_zero_and_one(seen: FloatArray, total: float) -> bool:
+    """Whether answers ``(n, m)`` may be probabilities: rows of several sum to one."""
+    inside = bool(((seen >= 0) & (seen <= 1)).all())
+    if seen.shape[1] == 1:
+        return inside
+    return inside and bool((np.abs(seen.sum(axis=1) - 1.0) <= total).all())
+
+
+def _grid_step(seen: FloatArray) -> float:
+    """Return the distance of neighbouring answers near one: of decimals, float32, float64."""
+    for decimals in range(10):
+        if bool((np.round(seen, decimals) == seen).all()):
+            return float(10.0**-decimals)
+    single = bool((seen.astype(np.float32).astype(np.float64) == seen).all())
+    return float(np.finfo(np.float32 if single else np.float64).eps)
+
+
+def vote(
+    back: FloatArray, middle: FloatArray, ahead: FloatArray, config: LookConfig | None = None
+) -> AnswerVotes:
+    """Compare a single column at equidistant points of n lines with both ways to be straight.
+
+    Parameters
+    ----------
+    back, middle, ahead
+        Answers in [0, 1], ``(n,)`` each.
+    """
+    config = LookConfig() if config is None else config
+    open_ = np.ones(len(middle), dtype=bool)
+    for p in (back, middle, ahead):
+        open_ &= (p > 0) & (p < 1)
+    back, middle, ahead = back[open_], middle[open_], ahead[open_]
+    if len(middle) == 0:
+        return AnswerVotes(0, 0)
+    straight = 0.5 * (back + ahead)
+    logistic = scipy.special.expit(0.5 * (scipy.special.logit(back) + scipy.special.logit(ahead)))
+    apart = np.abs(straight - logistic)
+    telling = apart > config.telling * _grid_step(np.concatenate([back, middle, ahead]))
+    by_value = telling & (np.abs(middle - straight) <= config.near * apart)
+    by_odds = telling & (np.abs(middle - logistic) <= config.near * apart)
+    return AnswerVotes(int(np.count_nonzero(by_value)), int(np.count_nonzero(by_odds)))
+
+
+def look_for_probabilities(
+    ask: Callable[[FloatArray], FloatArray],
+    draw: Callable[[int], FloatArray],
+    *,
+    ways_out: tuple[float, ...] = (1.0, -1.0),
+    config: LookConfig | None = None,
+) -> tuple[bool, FloatArray]:
+    """Find out whether a target answers with probabilities.
+
+    Parameters
+    ----------
+    ask
+        The target, ``(n, d) -> (n, m)``.
+    draw
+        Draws typical inputs.
+    ways_out
+        Signs with which an input may be taken far out: none in a box, 1 in the orthant. A
+        unit that is off in one direction is on in the other.
+
+    Returns
+    -------
+    found, answers
+        The answers at the first few typical inputs, ``(looks, m)``.
+    """
+    config = LookConfig() if config is None else config
+    typical = draw(config.looks)
+    seen = ask(typical)
+    if not between_zero_and_one(seen, config.total):
+        return False, seen
+    far = seen[:0]
+    if ways_out:
+        far = ask(config.far * np.multiply.outer(np.array(ways_out), typical[0]))
+        if not between_zero_and_one(far, config.total):
+            return False, seen
+    if seen.shape[1] > 1:
+        return True, seen
+    places = draw(config.places)
+    spacing = np.resize(np.array(config.spacings), config.places)[:, None]
+    step = spacing * (draw(config.places) - places)  # towards another input: stays inside
+    p = ask(np.concatenate([places, places + 0.5 * step, places + step]))
+    if not between_zero_and_one(p, config.total):
+        return False, seen
+    back, middle, ahead = p.reshape(3, -1)
+    votes = vote(back, middle, ahead, config)
+    if votes.log_odds == votes.values == 0:  # all saturated, perhaps: then far out as well
+        everything = np.concatenate([seen, far, p])
+        ends = bool(np.isin(far, (0.0, 1.0)).all()) and len(far) > 0
+        return ends and float(np.ptp(everything)) == 1.0, seen
+    return votes.log_odds > votes.values, seen
