@@ -19,7 +19,7 @@ from unrelu.networks import ReLUNetwork
 from unrelu.oracles.base import Oracle
 from unrelu.progress import Progress
 from unrelu.result import StageReport, Status
-from unrelu.steps.deep_answers import Recorder, Saturated, as_log_odds, usable_line
+from unrelu.steps.deep_answers import Recorder, Saturated, as_log_odds, balance, usable_line
 from unrelu.steps.deep_layers import DEEPER, FIRST, find_first_layer, floored, measure_across
 from unrelu.steps.deep_rows import (
     PieceGradients,
@@ -94,6 +94,9 @@ class FirstLayer:
             high = config.highest_single if single else config.deepest
             self.oracle = Recorder(view, low=-config.deepest, high=high)
             self.reference = view.reference
+        elif target.output_dim > 1:
+            with self.stage("calibration"):
+                self.oracle = Recorder(target, units=balance(target, self.rng, config))
 
     def remember(self) -> bool:
         """Keep the rows of a start that failed; whether it has no fewer than any before."""
@@ -108,6 +111,19 @@ class FirstLayer:
         if np.isnan(answers).any():
             raise Saturated
         return answers
+
+    def spreads(self, answers: FloatArray) -> FloatArray:
+        """Return how much each output varies among answers at typical inputs, ``(m,)``.
+
+        A target that is flat there varies at inputs that found its kinks; an output that
+        never does is judged by the others, or by its size.
+        """
+        config = self.config
+        x, y = self.oracle.stored()
+        near = np.linalg.norm(x, axis=1) <= config.around * self.domain.scale
+        spread = np.maximum(answers.std(axis=0), config.flat * y[near].std(axis=0))
+        largest = float(spread.max()) or float(np.abs(answers).max(initial=0.0)) or 1.0
+        return np.where(spread > 0.0, spread, largest)
 
     def search_line(
         self, line: SurveyLine, basis: FloatArray | None

@@ -16,7 +16,15 @@ from unrelu.oracles.base import Meter, Oracle, all_finite
 from unrelu.oracles.wrappers import LogOdds
 from unrelu.steps.survey import SurveyLine
 
-__all__ = ["AnswerConfig", "NotFinite", "Recorder", "Saturated", "as_log_odds", "usable_line"]
+__all__ = [
+    "AnswerConfig",
+    "NotFinite",
+    "Recorder",
+    "Saturated",
+    "as_log_odds",
+    "balance",
+    "usable_line",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +33,11 @@ class AnswerConfig:
 
     looks: int = 3
     """Points looked at to tell probabilities from values."""
+    balance: int = 16
+    uneven: float = 1e3
+    """Points looked at to tell how large each of several outputs is, and the ratio of largest
+    to smallest above which each is measured in its own unit. Less takes three digits of a
+    small output at most, and answers that are rounded keep their decimals."""
     far: float = 1e9
     """How far out a single column is looked at, over typical inputs."""
     clusters: int = 24
@@ -64,16 +77,26 @@ class Recorder(Oracle):
     low, high
         Log-odds outside this range make all answers of their row NaN; without
         a range an answer that is not finite raises :class:`NotFinite`.
+    units
+        Answers are given in these, ``(m,)``: several outputs of which one is
+        much larger than another would else be judged by the largest.
     """
 
-    def __init__(self, inner: Oracle, *, low: float = -np.inf, high: float = np.inf) -> None:
+    def __init__(
+        self,
+        inner: Oracle,
+        *,
+        low: float = -np.inf,
+        high: float = np.inf,
+        units: FloatArray | None = None,
+    ) -> None:
         self.inner = inner
         self.input_dim, self.output_dim = inner.input_dim, inner.output_dim
         self.low, self.high = low, high
         self.log_odds = bool(np.isfinite(high))
         self.points: list[FloatArray] = []
         self.answers: list[FloatArray] = []
-        self.recording = True
+        self.units = np.ones(inner.output_dim) if units is None else units
 
     @property
     def meter(self) -> Meter:  # type: ignore[override]
@@ -89,14 +112,14 @@ class Recorder(Oracle):
         answers = self.inner._answer(points, repeat)
         if not self.log_odds and not all_finite(answers):
             raise NotFinite
+        answers = answers / self.units
         kept = points.copy()
         if self.log_odds:
             usable = np.asarray(((answers > self.low) & (answers < self.high)).all(axis=1))
             answers = np.where(usable[:, None], answers, np.nan)
             kept = kept[usable]
-        if self.recording:
-            self.points.append(kept)
-            self.answers.append(answers[usable] if self.log_odds else answers)
+        self.points.append(kept)
+        self.answers.append(answers[usable] if self.log_odds else answers)
         return answers
 
     def stored(self) -> tuple[FloatArray, FloatArray]:
@@ -104,6 +127,19 @@ class Recorder(Oracle):
         if not self.points:
             return np.empty((0, self.input_dim)), np.empty((0, self.output_dim))
         return np.concatenate(self.points), np.concatenate(self.answers)
+
+
+def balance(oracle: Oracle, rng: np.random.Generator, config: AnswerConfig) -> FloatArray:
+    """Return how large each output's changes are, ``(m,)``, as powers of two: exact units."""
+    seen = oracle(rng.standard_normal((config.balance, oracle.input_dim)))
+    with np.errstate(over="ignore", invalid="ignore"):
+        spread = seen.std(axis=0)
+    usable = np.isfinite(spread) & (spread > np.finfo(np.float64).tiny)
+    # An output that does not change here has no size of its own.
+    usual = float(spread[usable].max(initial=0.0)) or 1.0
+    if usual <= config.uneven * float(spread[usable].min(initial=np.inf)):
+        return np.ones(oracle.output_dim)
+    return np.asarray(2.0 ** np.round(np.log2(np.where(usable, spread, usual))))
 
 
 def as_log_odds(
