@@ -365,7 +365,7 @@ def _price(method: str, d: int, m: int, k: float, rank: float, part: float, coar
         first, second = max(1.0, part * k), max(1.0, (1.0 - part) * k)
         parameters = first * (d + 1.0) + second * (first + 1.0) + m * (second + 1.0)
         each = 2.6 + 25.0 / d if first <= 1.35 * d else 30.0  # no right inverse: the long way
-        return parameters * each * (3.0 if coarse else 1.0) + 3000.0
+        return parameters * each * (3.0 if coarse else 1.0) + 12_300.0
     if method == LEARNER:
         return k * (d + 2.0) * (10.0 if coarse else 2.5) + 8000.0
     if method == SPAN:
