@@ -144,19 +144,25 @@ class Certificate:
         confidence: float = 0.95,
         distribution: str = "standard Gaussian",
         details: Mapping[str, Any] | None = None,
+        exceeding: NDArray[np.bool_] | None = None,
     ) -> Self:
-        """Summarise absolute deviations, shape ``(n,)`` or ``(n, m)``."""
+        """Summarise absolute deviations, shape ``(n,)`` or ``(n, m)``.
+
+        ``exceeding`` tells which points exceed, where points or outputs have
+        tolerances of their own of which ``tolerance`` is the largest.
+        """
         values = np.abs(np.asarray(deviations, dtype=np.float64))
         if values.size == 0:
             raise InvalidInput("a certificate needs at least one held-out point")
         per_point = values.reshape(len(values), -1).max(axis=1)
-        exceeding = int(np.count_nonzero(per_point > tolerance))
+        beyond = per_point > tolerance if exceeding is None else exceeding
+        failed = int(np.count_nonzero(beyond))
         n = len(per_point)
         # Clopper & Pearson 1934: the one-sided upper limit is a beta quantile.
         bound = (
             1.0
-            if exceeding >= n
-            else float(scipy.special.betaincinv(exceeding + 1, n - exceeding, confidence))
+            if failed >= n
+            else float(scipy.special.betaincinv(failed + 1, n - failed, confidence))
         )
         return cls(
             samples=n,
@@ -164,7 +170,7 @@ class Certificate:
             rms_deviation=float(np.sqrt(np.mean(values**2))),
             scale=float(scale),
             tolerance=float(tolerance),
-            exceeding=exceeding,
+            exceeding=failed,
             confidence=confidence,
             fraction_bound=bound,
             distribution=distribution,

@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from unrelu.kernels.deep_polish import gauge_mask
-from unrelu.kernels.deep_regions import cover_gates, gate_patterns, hold_unseen, region_at
+from unrelu.kernels.deep_regions import (
+    beside_surfaces,
+    cover_gates,
+    gate_patterns,
+    hold_unseen,
+    region_at,
+    unseen_pairs,
+)
 from unrelu.networks import ReLUNetwork
 from unrelu.planted import random_network
 
@@ -92,3 +99,35 @@ def test_a_unit_that_few_places_show_is_held():
     assert not held[2][:, unit].any()
     assert (held[0] == free[0]).all()
     assert free[1][unit].any()  # the caller's masks are not touched
+
+
+def test_pairs_of_states_that_few_points_show_are_found():
+    g = np.random.default_rng(11)
+    network = random_network(5, 4, 6, 2, rng=12)
+    seen, pool = g.standard_normal((40, 5)), g.standard_normal((3000, 5))
+
+    def counts(x):
+        first, second = (
+            np.concatenate([a, ~a], axis=1).astype(float) for a in gate_patterns(network, x)
+        )
+        return first.T @ second
+
+    chosen = unseen_pairs(network, seen, pool, 3, 500)
+    assert len(set(chosen)) == len(chosen) < 300
+    wanted = np.minimum(3, counts(seen) + counts(pool))
+    assert (counts(seen) < wanted).any()  # else nothing was asked of it
+    assert (counts(np.concatenate([seen, pool[chosen]])) >= wanted).all()
+    assert len(unseen_pairs(network, seen, pool, 3, 7)) == 7
+
+
+def test_the_points_beside_a_surface_are_the_nearest_on_each_side():
+    g = np.random.default_rng(13)
+    network = random_network(4, 3, 1, rng=14)
+    pool = g.standard_normal((500, 4))
+    chosen = beside_surfaces(network, pool, 2)
+    z = pool @ network.weights[0].T + network.biases[0]
+    for column in z.T:
+        for side in (column > 0, column <= 0):
+            where = np.flatnonzero(side)
+            nearest = where[np.argsort(np.abs(column[where]))[:2]]
+            assert np.isin(nearest, chosen).all()

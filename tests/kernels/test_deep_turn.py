@@ -46,3 +46,13 @@ def test_too_many_orientations_are_left_alone():
     rng = np.random.default_rng(5)
     truth = planted.random_network(4, 3, 60, 1, rng=6)
     assert turn_units(turned_with_carriers(truth, rng), 60) is None
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_no_unit_that_switches_leaves_the_carriers(outputs):
+    rng = np.random.default_rng(7)
+    none = planted.random_network(4, 3, 2, outputs, rng=8)
+    (w, _, u), (b, _, a) = none.weights, none.biases
+    bare = ReLUNetwork([w, np.empty((0, 3)), u[:, :0]], [b, np.empty(0), a])
+    carried = turned_with_carriers(bare, rng, rng.standard_normal((outputs, 3)))
+    assert turn_units(carried, 0) is None

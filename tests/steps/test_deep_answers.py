@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from unrelu.core.levels import output_levels
 from unrelu.oracles import connect
 from unrelu.oracles.wrappers import LogOdds, Softmax
 from unrelu.planted import random_network
@@ -82,3 +83,18 @@ def test_a_line_ends_where_a_probability_does():
     far = SurveyLine(np.array([50.0, 0.0]), np.array([1.0, 0.0]), -1e7, 1e7, 1.0)
     with pytest.raises(Saturated):
         usable_line(recorder, far, CONFIG)
+
+
+def test_outputs_of_very_different_scale_get_units_of_their_own():
+    base = random_network(5, 4, 4, 3, rng=1)
+    even = connect(base)
+    look = rng().standard_normal((CONFIG.balance, 5))
+    np.testing.assert_array_equal(output_levels(even(look)), np.ones(3))
+    scales = np.array([1.0, 1e9, 1e-7])
+    uneven = connect(lambda x: base(x) * scales, input_dim=5, output_dim=3)
+    units = output_levels(uneven(look))
+    x = rng().standard_normal((100, 5))
+    seen = Recorder(uneven, units=units)(x)
+    spread = seen.std(axis=0)
+    assert spread.max() < 4.0 * spread.min()
+    np.testing.assert_array_equal(seen * units, uneven(x))  # powers of two change no bit

@@ -172,14 +172,10 @@ def test_the_certificate_sees_an_error():
     network = random_network(6, 5, 7, 1, rng=5)
     config = DeepCertifyConfig(samples=200, lines=1, line_samples=50)
     oracle = connect(network)
-    good, verdict = certify_network(
-        oracle, network, NOISE, rng=np.random.default_rng(0), config=config
-    )
-    assert verdict == ""
-    assert good.exceeding == 0
+    good = certify_network(oracle, network, NOISE, rng=np.random.default_rng(0), config=config)
+    assert good.message == ""
+    assert good.certificate.exceeding == 0
     other = random_network(6, 5, 7, 1, rng=6)
-    bad, verdict = certify_network(
-        oracle, other, NOISE, rng=np.random.default_rng(0), config=config
-    )
-    assert "deviate" in verdict
-    assert bad.exceeding > 0
+    bad = certify_network(oracle, other, NOISE, rng=np.random.default_rng(0), config=config)
+    assert "deviate" in bad.message
+    assert bad.certificate.exceeding > 0

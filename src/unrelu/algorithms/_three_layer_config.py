@@ -41,6 +41,12 @@ class WideConfig:
     where the surface was crossed before: over that length, or over the way to a place."""
     pool: int = 4000
     """Inputs among which those are looked for where a unit is not determined."""
+    descent: int = 8
+    beyond: float = 0.01
+    nearest: int = 20
+    """Newton steps that take them onto its surface, how far at least what is not determined
+    may move it there, over the length of the input, and how many of the places where it moves
+    least one is chosen from."""
     checks: int = 1500
     checks_open: int = 60
     """Inputs looked at in a round: nothing else tells of a unit that no line met. And so many
@@ -80,6 +86,8 @@ class ThreeLayerConfig:
     )
     """Used where the first setting makes the checks worse: few steps hold weak directions."""
     certify: DeepCertifyConfig = dataclasses.field(default_factory=DeepCertifyConfig)
+    certificates: int = 3
+    """Certificates asked for one start at most: one that fails is data for another round."""
     spare: int = 3
     """Directions of the basis beyond the number of rows found; they show a missing row."""
     lively: int = 64

@@ -15,6 +15,7 @@ import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
 from unrelu.algorithms._three_layer_config import Failed, ThreeLayerConfig
+from unrelu.core.levels import output_levels
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles.base import Oracle
 from unrelu.progress import Progress
@@ -95,6 +96,10 @@ class FirstLayer:
             high = config.highest_single if single else config.deepest
             self.oracle = Recorder(view, low=-config.deepest, high=high)
             self.reference = view.reference
+        elif target.output_dim > 1:
+            with self.stage("calibration"):
+                typical = self.rng.standard_normal((config.balance, target.input_dim))
+                self.oracle = Recorder(target, units=output_levels(target(typical)))
 
     def remember(self) -> bool:
         """Keep the rows of a start that failed; whether it has no fewer than any before."""
@@ -109,6 +114,19 @@ class FirstLayer:
         if np.isnan(answers).any():
             raise Saturated
         return answers
+
+    def spreads(self, answers: FloatArray) -> FloatArray:
+        """Return how much each output varies among answers at typical inputs, ``(m,)``.
+
+        A target that is flat there varies at inputs that found its kinks; an output that
+        never does is judged by the others, or by its size.
+        """
+        config = self.config
+        x, y = self.oracle.stored()
+        near = np.linalg.norm(x, axis=1) <= config.around * self.domain.scale
+        spread = np.maximum(answers.std(axis=0), config.flat * y[near].std(axis=0))
+        largest = float(spread.max()) or float(np.abs(answers).max(initial=0.0)) or 1.0
+        return np.where(spread > 0.0, spread, largest)
 
     def search_line(
         self, line: SurveyLine, basis: FloatArray | None

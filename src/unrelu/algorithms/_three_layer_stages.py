@@ -21,7 +21,7 @@ from unrelu.kernels.deep_turn import turn_units
 from unrelu.networks import ReLUNetwork
 from unrelu.result import Certificate, Status
 from unrelu.steps.deep_answers import Saturated
-from unrelu.steps.deep_certify import certify_network
+from unrelu.steps.deep_certify import Verdict, certify_network
 from unrelu.steps.deep_orthant import OrthantSearch
 from unrelu.steps.deep_top import TopOracle, assemble
 
@@ -44,6 +44,8 @@ class Extraction(WideTop):
 
     black_box: TopOracle
     search: OrthantSearch
+    doubtful: tuple[ReLUNetwork | None, int, Verdict] | None = None
+    """The last network that its certificate did not confirm."""
 
     # ------------------------------------------------------------------ the top
 
@@ -109,34 +111,35 @@ class Extraction(WideTop):
 
     # ------------------------------------------------------------------ the end
 
-    def check(self) -> None:
-        """Look at Gaussian inputs; polish on all answers where it helps."""
+    def look_at_typical(self) -> tuple[FloatArray, FloatArray]:
+        """Ask some Gaussian inputs; returns those that have an answer."""
         assert self.network is not None
-        assert self.noise is not None
         config = self.config
         count = config.checks + int(config.checks_more * self.network.parameters)
         count = min(count, config.checks_most)
         points = self.rng.standard_normal((count, self.domain.dimension))
+        with self.stage("check"):
+            answers = self.oracle(points)
+        usable = np.isfinite(answers).all(axis=1)
+        if usable.sum() < config.checks_least * count:
+            raise Saturated
+        return points[usable], answers[usable]
+
+    def check(self, points: FloatArray, answers: FloatArray) -> None:
+        """Compare with answers; search towards what is not explained, polish where it helps."""
+        assert self.network is not None
+        assert self.noise is not None
+        config = self.config
+        # Far out both the function and its errors grow with the input.
+        growth = np.maximum(1.0, np.linalg.norm(points, axis=1) / self.domain.scale)
+        unit = np.multiply.outer(growth, self.spreads(answers))
+
+        def misses() -> FloatArray:
+            assert self.network is not None
+            return np.asarray((np.abs(answers - self.network(points)) / unit).max(axis=1))
+
         with self.stage("check") as details:
-            points, answers = self.looked_at if self.wide else (points, self.oracle(points))
-            count = len(points)
-            usable = np.isfinite(answers).all(axis=1)
-            points, answers = points[usable], answers[usable]
-            if len(points) < config.checks_least * count:
-                raise Saturated
-            # A target that is flat at typical inputs varies at those that found its kinks.
-            x, y = self.oracle.stored()
-            near = np.linalg.norm(x, axis=1) <= config.around * self.domain.scale
-            spread = float(answers.std(axis=0).max())
-            spread = max(spread, config.flat * float(y[near].std(axis=0).max()))
-            spread = max(spread, np.finfo(np.float64).tiny)
-
-            def misses() -> FloatArray:
-                assert self.network is not None
-                return np.asarray(np.abs(answers - self.network(points)).max(axis=1) / spread)
-
-            self.check_error = float(misses().max())
-            details["before polish"] = self.check_error
+            details["before polish"] = float(misses().max())
         for _ in range(0 if self.wide else config.repairs):
             worst = np.argsort(-misses())[: config.repair_points]
             worst = worst[misses()[worst] > config.lacking]
@@ -167,7 +170,8 @@ class Extraction(WideTop):
         if self.check_error > config.fair:
             if self.check_error > config.close:
                 self.network = None  # not even the structure is right
-            level = float(self.noise.std(np.array([self.domain.scale])).max()) / spread
+            noise = self.noise.std(np.array([self.domain.scale]))[0]
+            level = float((noise / self.spreads(answers)).max())
             coarse = f" (the answers carry noise of {level:.1g} of it)" if level > 1e-11 else ""
             raise Failed(
                 Status.PARTIAL,
@@ -226,8 +230,7 @@ class Extraction(WideTop):
         else:
             self.orient()
             self.top()
-        self.check()
-        self.turn()
+        self.check(*(self.looked_at if self.wide else self.look_at_typical()))
 
     def turn(self) -> None:
         """Do without the carriers of the affine term where turning units round explains it."""
@@ -242,17 +245,39 @@ class Extraction(WideTop):
         if after <= self.config.turned * before + 1e-13 * np.abs(y).max(initial=0.0):
             self.network = turned
 
-    def certify(self) -> tuple[Status, str, Certificate | None]:
-        """Compare with the target at fresh points; nothing is asked or changed afterwards."""
+    def conclude(self) -> tuple[Status, str, Certificate | None]:
+        """Certify; what fails becomes data for another round, and a fresh certificate."""
+        for left in range(self.config.certificates - 1, -1, -1):
+            carried, width = self.network, self.second_width
+            self.turn()
+            verdict = self.certify()
+            if not verdict.message:
+                widths = f"hidden widths {len(self.weights)} and {self.second_width}"
+                return Status.RECOVERED, f"{widths}; {verdict.certificate}", verdict.certificate
+            self.doubtful = self.network, self.second_width, verdict
+            if left == 0 or not verdict.teaches:
+                break
+            self.network, self.second_width = carried, width
+            self.learn(verdict)
+        return Status.PARTIAL, verdict.message, verdict.certificate
+
+    def certify(self) -> Verdict:
+        """Compare with the target at fresh points."""
         assert self.network is not None
         assert self.noise is not None
-        self.oracle.recording = False
-        certificate: Certificate | None
         with self.stage("certificate"):
-            certificate, verdict = certify_network(
-                self.oracle, self.network, self.noise, rng=self.rng, config=self.config.certify
+            return certify_network(
+                self.oracle,
+                self.network,
+                self.noise,
+                rng=self.rng,
+                units=self.oracle.units,
+                config=self.config.certify,
             )
-        if verdict:
-            return Status.PARTIAL, verdict, certificate
-        text = f"hidden widths {len(self.weights)} and {self.second_width}; {certificate}"
-        return Status.RECOVERED, text, certificate
+
+    def learn(self, verdict: Verdict) -> None:
+        """Go on from a certificate that failed: its rows are the search's now."""
+        self.oracle.meter.rebook("certificate", "repair", self.stages[-1].queries)
+        if self.wide:
+            self.with_all_rows(lambda: self.explain(verdict.points, verdict.answers))
+        self.check(verdict.points, verdict.answers)

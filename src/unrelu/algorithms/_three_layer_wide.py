@@ -7,6 +7,8 @@ places where lines cross them: :mod:`unrelu.kernels.deep_surfaces`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
@@ -27,7 +29,11 @@ from unrelu.steps.deep_layers import floored
 from unrelu.steps.deep_top import attach
 from unrelu.steps.survey import SurveyLine, calibrate, scan_line
 
-__all__ = ["WideTop"]
+__all__ = ["MissedRow", "WideTop"]
+
+
+class MissedRow(Exception):
+    """Crossings of a first-layer hyperplane that was not known: its orientation is open."""
 
 
 class WideTop(FirstLayer):
@@ -46,8 +52,18 @@ class WideTop(FirstLayer):
         self.surfaces: list[Surface] = []
         self.looked_at = np.empty((0, oracle.input_dim)), np.empty((0, oracle.output_dim))
 
-    def cross(self, base: FloatArray, direction: FloatArray, reach: float | None = None) -> None:
-        """Search one line, and keep where it crosses surfaces."""
+    def cross(
+        self,
+        base: FloatArray,
+        direction: FloatArray,
+        reach: float | None = None,
+        expected: float | None = None,
+    ) -> None:
+        """Search one line, and keep where it crosses surfaces.
+
+        Where a unit that is on for a short while only is ``expected`` near the base, at
+        about this distance, the search looks there: it may miss two kinks that are close.
+        """
         config, d = self.config, self.domain.dimension
         far = max(self.domain.scale, float(np.linalg.norm(base)))  # farther out all is larger
         reach = (config.wide.reach if reach is None else reach) * far
@@ -55,6 +71,10 @@ class WideTop(FirstLayer):
         line = SurveyLine(base, direction, -reach, reach, self.domain.scale)
         noise, seeds = calibrate(self.ask_line, line, near=10.0 * self.domain.scale)
         noise = floored(self.oracle, noise, d, self.rng)
+        if expected is not None:
+            t = min(expected, 0.3 * reach) * np.array([-3.0, -1.0, -0.3, 0.0, 0.3, 1.0, 3.0])
+            seen = self.ask_line(line.points(t))
+            seeds = seeds + [(t[i : i + 1], seen[i : i + 1]) for i in range(len(t))]
         scan, noise = scan_line(self.ask_line, line, noise, seeds, config=config.survey)
         found = surface_crossings(
             self.oracle,
@@ -87,13 +107,41 @@ class WideTop(FirstLayer):
 
     def wide_top(self) -> None:
         """Lines until the surfaces tell the first layer's orientation, then the units."""
-        config, d = self.config.wide, self.domain.dimension
         self.crossings, self.wide = None, True
+        self.with_all_rows(self.look_around)
+
+    def with_all_rows(self, work: Callable[[], object]) -> None:
+        """Do what needs the units; begin anew where that shows a row that was missed."""
+        for _ in range(self.config.more_lines):
+            try:
+                if not self.signed:
+                    self.orient_by_surfaces()
+                    with self.stage("surfaces") as details:
+                        self.group()
+                        self.explore()
+                        details["open"] = len(self.open_surfaces())
+                    self.build()
+                work()
+                return
+            except MissedRow:
+                self.signed = False
+        raise Failed(
+            Status.PARTIAL,
+            f"{len(self.weights)} first-layer hyperplanes were found with only "
+            f"{self.domain.dimension} inputs, and ever more of them turn up",
+        )
+
+    def orient_by_surfaces(self) -> None:
+        """Search lines until the surfaces that they cross tell the first layer's signs."""
+        config, d = self.config.wide, self.domain.dimension
         rows = self.weights, self.biases
         place = [self.rng.standard_normal(d), self.rng.standard_normal(d)]
         surfaces: list[Surface] = []
         signs, off, alone, lines = np.ones(0), np.inf, 1.0, 0
         with self.stage("surfaces") as details:
+            if self.crossings is not None:  # a row was missed: they may tell already
+                surfaces = group_crossings(self.crossings, self.weights, self.biases)
+                signs, off = first_layer_signs(surfaces, self.weights)
             while off > config.sure and lines < config.most_lines:
                 self.progress.update("surfaces", lines, config.most_lines)
                 more = config.more_lines if lines else config.first_lines
@@ -121,12 +169,6 @@ class WideTop(FirstLayer):
         self.weights, self.biases = self.weights * signs[:, None], self.biases * signs
         self.signed, self.surfaces = True, []
         self.condition = float(np.linalg.cond(self.weights))
-        with self.stage("surfaces") as details:
-            self.group()
-            self.explore()
-            details["open"] = len(self.open_surfaces())
-        self.build()
-        self.look_around()
 
     def take_missed(self) -> bool:
         """Take in rows that the search for the first layer missed; whether there were any."""
@@ -142,6 +184,8 @@ class WideTop(FirstLayer):
     def group(self) -> None:
         """Group the crossings over the oriented first layer."""
         assert self.crossings is not None
+        if self.take_missed():
+            raise MissedRow
         self.surfaces = group_crossings(
             self.crossings, self.weights, self.biases, self.surfaces, oriented=True
         )
@@ -174,6 +218,57 @@ class WideTop(FirstLayer):
         along = along - (along @ normal) * normal
         self.cross(places[i] + self.rng.uniform(*config.aside) * along, normal, config.short)
 
+    def brink(self, surface: Surface) -> tuple[FloatArray, FloatArray, float] | None:
+        """Find where a surface leaves what is known of it.
+
+        Just beyond a hyperplane on whose on side it was never crossed, what is not
+        determined is small, and the surface is still where it is expected.
+
+        Returns
+        -------
+        The point, the surface's normal there, and how far what is not known may move it.
+        """
+        config = self.config.wide
+        theta, null = surface.solution()[0], surface.null()
+        v, c = theta[:-1], theta[-1]
+        x = self.draw_far(config.pool)
+        least = 1e-6 * max(float(np.linalg.norm(v)), float(np.finfo(np.float64).tiny))
+
+        def piece() -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+            z = x @ self.weights.T + self.biases
+            slope = ((z > 0) * v) @ self.weights
+            length = np.maximum(np.linalg.norm(slope, axis=1), least)  # none where all is off
+            hidden = np.maximum(z, 0.0)
+            return slope, length, hidden, (hidden @ v + c) / length
+
+        for _ in range(config.descent):  # onto the surface, piece by piece
+            slope, length, _, off = piece()
+            x = x - (off / length)[:, None] * slope
+        slope, length, hidden, off = piece()
+        norms = np.linalg.norm(x, axis=1)
+        # As distances: from the surface as known, and how far the rest may move it.
+        off = np.abs(off)
+        rest = np.concatenate([hidden, np.ones((len(x), 1))], axis=1) @ null.T
+        moved = np.linalg.norm(rest, axis=1) * np.linalg.norm(theta) / length
+        far = np.maximum(self.domain.scale, norms)
+        fit = (off < 1e-6 * far) & (moved > config.beyond * far) & (moved < config.short * far)
+        fit &= norms < config.far[1] * self.domain.scale
+        if not fit.any():
+            return None
+        where = np.flatnonzero(fit)
+        nearest = where[np.argsort(moved[where])[: config.nearest]]
+        i = int(self.rng.choice(nearest))
+        return x[i], slope[i], float(moved[i])
+
+    def beyond(self, surface: Surface) -> bool:
+        """Cross a surface at a brink; whether there is any."""
+        place = self.brink(surface)
+        if place is None:
+            return False
+        point, normal, moved = place
+        self.cross(point, normal, self.config.wide.short, expected=moved)
+        return True
+
     def explore(self) -> None:
         """Cross surfaces that are not determined, while that tells more about them."""
         config = self.config.wide
@@ -186,6 +281,8 @@ class WideTop(FirstLayer):
             before = {id(s): s.rank for s in targets}
             pool = self.draw_far(config.pool)
             for surface in targets:
+                if self.beyond(surface):
+                    continue
                 there = pool[self.undetermined(surface, pool)]
                 toward = there[int(self.rng.integers(len(there)))] if len(there) else None
                 self.aside(surface, toward)
@@ -235,8 +332,7 @@ class WideTop(FirstLayer):
 
     def look_around(self) -> None:
         """Look at fresh inputs, and learn more, until a round shows nothing new."""
-        config = self.config.wide
-        for _ in range(config.rounds):
+        for _ in range(self.config.wide.rounds):
             points = self.wide_checks()
             with self.stage("check") as details:
                 answers = self.oracle(points)
@@ -245,23 +341,34 @@ class WideTop(FirstLayer):
             if len(points) == 0:
                 raise Saturated
             self.looked_at = points, answers
-            size = float(answers.std(axis=0).max()) * (
-                1.0 + np.linalg.norm(points, axis=1) / self.domain.scale
-            )
-            for done in range(config.repairs + 1):
-                assert self.network is not None
-                off = np.abs(answers - self.network(points)).max(axis=1) / size
-                worst = int(np.argmax(off))
-                details.setdefault("unexplained", int((off > self.config.lacking).sum()))
-                if off[worst] <= self.config.lacking or done == config.repairs:
-                    break
-                if details["unexplained"] > config.hopeless * len(points):
-                    return  # not a network of this depth
-                self.progress.update("surfaces", done, None, f"{off[worst]:.1g} unexplained")
-                fine = points[off <= self.config.lacking]
-                self.learn_at(points[worst], fine[int(self.rng.integers(len(fine)))])
-            if details["unexplained"] == 0 or done == config.repairs:
+            details["unexplained"], left = self.explain(points, answers)
+            if details["unexplained"] == 0 or left:
                 return
+
+    def explain(self, points: FloatArray, answers: FloatArray) -> tuple[int, int]:
+        """Learn more where the network does not explain answers.
+
+        Returns
+        -------
+        How many it did not explain, before and after.
+        """
+        config, before = self.config.wide, None
+        growth = 1.0 + np.linalg.norm(points, axis=1) / self.domain.scale
+        unit = np.multiply.outer(growth, self.spreads(answers))
+        for done in range(config.repairs + 1):
+            assert self.network is not None
+            off = (np.abs(answers - self.network(points)) / unit).max(axis=1)
+            lacking = off > self.config.lacking
+            left = int(lacking.sum())
+            before = left if before is None else before
+            # With most of them unexplained it is no network of this depth.
+            if left == 0 or left > config.hopeless * len(points) or done == config.repairs:
+                break
+            worst = int(np.argmax(off))
+            self.progress.update("surfaces", done, None, f"{off[worst]:.1g} unexplained")
+            fine = points[~lacking]
+            self.learn_at(points[worst], fine[int(self.rng.integers(len(fine)))])
+        return before or 0, left
 
     def learn_at(self, point: FloatArray, other: FloatArray) -> None:
         """Learn more about what an input shows that the network does not explain.
@@ -273,9 +380,10 @@ class WideTop(FirstLayer):
         with self.stage("surfaces") as details:
             targets = self.open_at(point)
             for surface in targets:
-                self.aside(surface, toward=point)
+                if not self.beyond(surface):
+                    self.aside(surface, toward=point)
             if not targets or self.rng.uniform() < 0.5:  # a unit that no line has met
-                self.cross(point, other - point)
+                self.cross(point, other - point, expected=0.1 * self.domain.scale)
             self.group()
             details["crossings"] = len(self.crossings) - before
         self.build()

@@ -11,11 +11,11 @@ import numpy as np
 from unrelu._types import FloatArray
 from unrelu.algorithms._two_layer_units import KnownUnits, Meaningless, Saturated
 from unrelu.core.answers import LookConfig, look_for_probabilities
+from unrelu.core.levels import Levelled, output_levels
 from unrelu.kernels.units import Units, join_units, resolve_signs
 from unrelu.oracles.wrappers import LogOdds
 from unrelu.steps.certify import FailedPoints
 from unrelu.steps.domains import as_domain
-from unrelu.steps.levels import Levelled, output_levels
 from unrelu.steps.lift import Restricted, Subspace, lift_units
 from unrelu.steps.noise import NoiseModel, Samples
 from unrelu.steps.refine import predicted_errors

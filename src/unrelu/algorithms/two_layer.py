@@ -75,6 +75,7 @@ from unrelu.algorithms._two_layer_run import Extraction
 from unrelu.algorithms._two_layer_units import Meaningless, Saturated
 from unrelu.core.breakdown import Breakdown, as_breakdown
 from unrelu.core.explain import contradictions_of, explained
+from unrelu.core.levels import unlevelled
 from unrelu.core.price import price_two_layer
 from unrelu.core.record import Remembered, remembered
 from unrelu.errors import BudgetExhausted
@@ -84,7 +85,6 @@ from unrelu.progress import Progress, as_progress
 from unrelu.result import Certificate, Provenance, RecoveryResult, Status
 from unrelu.steps.certify import FailedPoints, Verdict, certify_units
 from unrelu.steps.domains import as_domain
-from unrelu.steps.levels import unlevelled
 from unrelu.steps.refine import predicted_error
 
 __all__ = ["TwoLayerConfig", "TwoLayerResult", "extract_two_layer"]

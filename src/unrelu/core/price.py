@@ -103,7 +103,7 @@ def price_three_layer(
         parameters = one * (d + 1.0) + two * (one + 1.0) + m * (two + 1.0)
         each = 2.6 + 25.0 / d if one <= 1.35 * d else 30.0  # no right inverse: the long way
         # Lines that end where a probability does must be drawn several times.
-        return parameters * each * (3.0 if coarse or log_odds else 1.0) + 3000.0
+        return parameters * each * (3.0 if coarse or log_odds else 1.0) + 12_300.0
 
     return _range(price(max(1.0, hyperplanes / UNSURE)), price(max(1.0, hyperplanes * UNSURE)))
 

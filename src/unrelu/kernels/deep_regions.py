@@ -7,6 +7,7 @@ where one pattern of gates holds, together with the affine map there.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,7 +16,15 @@ import scipy.optimize
 from unrelu._types import BoolArray, FloatArray, IntArray
 from unrelu.networks import ReLUNetwork
 
-__all__ = ["Region", "cover_gates", "gate_patterns", "hold_unseen", "region_at"]
+__all__ = [
+    "Region",
+    "beside_surfaces",
+    "cover_gates",
+    "gate_patterns",
+    "hold_unseen",
+    "region_at",
+    "unseen_pairs",
+]
 
 
 def gate_patterns(network: ReLUNetwork, x: FloatArray) -> list[BoolArray]:
@@ -132,6 +141,77 @@ def cover_gates(network: ReLUNetwork, pool: FloatArray, rare: float, need: int) 
         have = sum(int(i) in chosen for i in where)
         chosen.update(int(i) for i in where[: max(0, need - have)])
     return np.array(sorted(chosen), dtype=np.intp)
+
+
+def _states(gates: BoolArray) -> FloatArray:
+    """Return on and off as 0 and 1, ``(n, 2 width)``."""
+    return np.concatenate([gates, ~gates], axis=1).astype(np.float32)
+
+
+def unseen_pairs(
+    network: ReLUNetwork,
+    seen: FloatArray,
+    pool: FloatArray,
+    least: int,
+    most: int,
+    batch: int = 32,
+) -> IntArray:
+    """Choose points of a pool that show what others do not: two units' states at once.
+
+    A weight between two layers acts where the unit below and that above are both on.
+
+    Parameters
+    ----------
+    seen
+        Points of which ``least`` or more show nearly every pair of states of units of
+        neighbouring layers, ``(n, d)``.
+    pool
+        Where other pairs are looked for, ``(N, d)``.
+    most
+        Points chosen at most, those that show most first.
+    batch
+        So many are chosen at a time.
+
+    Returns
+    -------
+    Indices into the pool.
+    """
+    known, found = (
+        [_states(g) for g in gate_patterns(network, points)] for points in (seen, pool)
+    )
+    counts = [below.T @ above for below, above in itertools.pairwise(known)]
+    left: IntArray = np.arange(len(pool))
+    chosen: list[int] = []
+    while len(chosen) < most:
+        shows = np.zeros(len(left), dtype=np.float32)
+        for count, below, above in zip(counts, found, found[1:], strict=False):
+            shows += ((below @ (count < least).astype(np.float32)) * above).sum(axis=1)
+        order = np.argsort(-shows, kind="stable")
+        order = order[shows[order] > 0]
+        best, rest = np.split(order, [min(batch, most - len(chosen))])
+        if len(best) == 0:
+            break
+        chosen += left[best].tolist()
+        for i, (below, above) in enumerate(itertools.pairwise(found)):
+            counts[i] = counts[i] + below[best].T @ above[best]
+        left, found = left[rest], [states[rest] for states in found]
+    return np.array(sorted(chosen), dtype=np.intp)
+
+
+def beside_surfaces(network: ReLUNetwork, pool: FloatArray, count: int) -> IntArray:
+    """Choose the points of a pool nearest to every unit's surface, on each side of it."""
+    chosen: list[int] = []
+    value = pool
+    for w, b in zip(network.weights[:-1], network.biases[:-1], strict=True):
+        value = value @ w.T + b
+        for z in value.T:
+            for side in (z > 0, z <= 0):
+                where = np.flatnonzero(side)
+                if len(where) > count:
+                    where = where[np.argpartition(np.abs(z[where]), count)[:count]]
+                chosen += where.tolist()
+        value = np.maximum(value, 0.0)
+    return np.unique(np.array(chosen, dtype=np.intp))
 
 
 def hold_unseen(

@@ -37,7 +37,8 @@ def turn_units(
     """
     w, v, u = network.weights
     b, c, a = network.biases
-    slopes = (u[:, None, :ordinary] * v[:ordinary].T[None, :, :]).reshape(-1, ordinary)
+    slopes = u[:, None, :ordinary] * v[:ordinary].T[None, :, :]
+    slopes = slopes.reshape(len(u) * v.shape[1], ordinary)  # there may be no such unit
     affine = u[:, ordinary:] @ v[ordinary:]
     found = sign_patterns(slopes, slopes.sum(axis=1) + 2.0 * affine.ravel(), keep=1)
     if found.remainders[0] > tolerance * float(np.linalg.norm(slopes)):

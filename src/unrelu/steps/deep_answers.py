@@ -17,7 +17,14 @@ from unrelu.oracles.base import Meter, Oracle, all_finite
 from unrelu.oracles.wrappers import LogOdds
 from unrelu.steps.survey import SurveyLine
 
-__all__ = ["AnswerConfig", "NotFinite", "Recorder", "Saturated", "as_log_odds", "usable_line"]
+__all__ = [
+    "AnswerConfig",
+    "NotFinite",
+    "Recorder",
+    "Saturated",
+    "as_log_odds",
+    "usable_line",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +32,8 @@ class AnswerConfig:
     """Limits of what is read from probabilities."""
 
     look: LookConfig = dataclasses.field(default_factory=LookConfig)
+    balance: int = 16
+    """Points looked at to tell how large each of several outputs is."""
     deepest: float = 600.0
     """Log-odds up to which probabilities are used: exp(-700) underflows."""
     highest_single: float = 6.0
@@ -54,16 +63,26 @@ class Recorder(Oracle):
     low, high
         Log-odds outside this range make all answers of their row NaN; without
         a range an answer that is not finite raises :class:`NotFinite`.
+    units
+        Answers are given in these, ``(m,)``: several outputs of which one is
+        much larger than another would else be judged by the largest.
     """
 
-    def __init__(self, inner: Oracle, *, low: float = -np.inf, high: float = np.inf) -> None:
+    def __init__(
+        self,
+        inner: Oracle,
+        *,
+        low: float = -np.inf,
+        high: float = np.inf,
+        units: FloatArray | None = None,
+    ) -> None:
         self.inner = inner
         self.input_dim, self.output_dim = inner.input_dim, inner.output_dim
         self.low, self.high = low, high
         self.log_odds = bool(np.isfinite(high))
         self.points: list[FloatArray] = []
         self.answers: list[FloatArray] = []
-        self.recording = True
+        self.units = np.ones(inner.output_dim) if units is None else units
 
     @property
     def meter(self) -> Meter:  # type: ignore[override]
@@ -79,14 +98,14 @@ class Recorder(Oracle):
         answers = self.inner._answer(points, repeat)
         if not self.log_odds and not all_finite(answers):
             raise NotFinite
+        answers = answers / self.units
         kept = points.copy()
         if self.log_odds:
             usable = np.asarray(((answers > self.low) & (answers < self.high)).all(axis=1))
             answers = np.where(usable[:, None], answers, np.nan)
             kept = kept[usable]
-        if self.recording:
-            self.points.append(kept)
-            self.answers.append(answers[usable] if self.log_odds else answers)
+        self.points.append(kept)
+        self.answers.append(answers[usable] if self.log_odds else answers)
         return answers
 
     def stored(self) -> tuple[FloatArray, FloatArray]:

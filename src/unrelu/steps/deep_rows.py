@@ -58,6 +58,8 @@ class RowConfig:
     confirmations: tuple[float, ...] = (2.0, 8.0, 40.0, 5.0, 200.0, 1000.0)
     confirmations_few: tuple[float, ...] = (8.0, 40.0, 400.0)
     """Distances of these places, over that of the row from the origin and the scale."""
+    shown: int = 3
+    """Places at which a hyperplane must be there, if nothing changes at another."""
     parallel: float = 1e-7
     """Angle below which rows are parallel."""
     silent: float = 1e-6

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from unrelu._types import BoolArray, FloatArray
+from unrelu._types import BoolArray, FloatArray, IntArray
 from unrelu.steps.deep_rows import AskPoints, RowConfig, Rows, row_rank
 from unrelu.steps.noise import NoiseModel
 
@@ -30,6 +30,7 @@ def confirm_rows(
     dependent = row_rank(rows) < rows.count
     keep = np.ones(rows.count, dtype=bool)
     still = np.zeros(rows.count, dtype=bool)
+    shown: IntArray = np.zeros(rows.count, dtype=np.intp)
     nearer = np.ones(rows.count)  # as far as a probability survives
     n = rows.weights.shape[1]
     for distance in config.confirmations if dependent else config.confirmations_few:
@@ -53,9 +54,12 @@ def confirm_rows(
         moving = (np.abs(up - down) > limit).any(axis=1)
         keep[todo[moving & ~kinked]] = False
         still[todo[~moving & ~kinked]] = True
-    kept, sure = _chosen(rows, keep), _chosen(rows, keep & ~still)
+        shown[todo[kinked]] += 1
     # A part of a hyperplane may lie where all of the first layer is off. That speaks against
-    # it, if the others suffice.
+    # it, if the others suffice and it was hardly seen elsewhere. More rows than inputs are
+    # always dependent.
+    sure = _chosen(rows, keep & (~still | (shown >= config.shown)))
+    kept = _chosen(rows, keep)
     if row_rank(kept) < kept.count and row_rank(sure) == row_rank(kept):
         return sure
     return kept
