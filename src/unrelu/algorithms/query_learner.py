@@ -343,6 +343,7 @@ def _certify(
         return certify_square_loss(
             run.oracle,
             network,
+            found=network if run.learned is None else run.learned,
             epsilon=run.epsilon,
             delta=delta,
             total=float(facts["norms that may hide, in all"]),
@@ -373,7 +374,9 @@ def _search_on(run: Learning, checked: SquareLoss) -> bool:
     report = run.stages[-1]
     place = len(run.stages) - 1
     run.doubts = run.doubts.joined(checked.hit_inputs, checked.hit_answers)
-    if not run.learn_on(checked.inputs, checked.answers):
+    run.add(checked.inputs, checked.answers, gaussian=True)
+    run.add(checked.wide_inputs, checked.wide_answers, gaussian=False)
+    if not run.learn_on():
         return False
     run.oracle.meter.rebook("certificate", "residual search", report.queries)
     run.stages[place] = dataclasses.replace(report, name="residual search")
@@ -460,9 +463,9 @@ def _assumed(
     compressed = Neurons(rows, network.biases[0], outputs, skip, network.biases[1])
     learned = compressed if run.learned is None else run.learned
     norm, total = run.radius(learned), run.hidden_total(learned)
-    if run.norm_bound is not None and run.width is not None:
-        # Neurons of F that are found may be so wrongly: F - F' has those of both.
-        total += float(compressed.strengths.sum())
+    if run.told:
+        # Neurons of F that are found may be so wrongly: the difference has those of both.
+        total += float(learned.strengths.sum())
     bias = bias_bound if bias_bound is not None else seen_bias
     looked = width_seen(int(run.gaussian.sum()), run.config.miss)
     words = [
@@ -492,7 +495,9 @@ def _verdict(
         f"{width} hidden neurons; root mean square error {math.sqrt(seen):.2g} on held-out "
         f"inputs, at most {reached:.2g} with {1 - delta:.0%} confidence, {run.epsilon:.2g} asked"
     )
-    against = len(checked.hit_inputs)
+    # Inputs that stand out refute what was assumed, and the bound with it; what was given
+    # holds, and the bound counts them.
+    against = 0 if run.told else len(checked.hit_inputs)
     if run.learned is not None:
         against += run.unexplained(run.learned)
     if reached <= run.epsilon and not against:

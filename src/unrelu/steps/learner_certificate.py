@@ -54,9 +54,9 @@ class LearnerCertificateConfig:
     """Samples at most, of both kinds; where a thinner bump would need more, the bound says so."""
     hidden: float = 0.25
     """Part of epsilon^2 that unseen bumps may take, when the number of samples is chosen."""
-    stands_out: float = 8.0
-    """Deviation over epsilon from which a point is a hit, beside the noise. What samples do show
-    has a root mean square below epsilon, below 2 epsilon at wide inputs."""
+    stands_out: float = 6.0
+    """Deviation over epsilon from which a point is a hit, beside the noise. Neurons that samples
+    agree with miss by a third of epsilon, root mean square, and twice that at wide inputs."""
     noise: float = 6.0
     """Deviations of the noise added to that: one answer in 1e9 exceeds them."""
     coarse: float = 2e-8
@@ -77,6 +77,8 @@ class SquareLoss:
         Upper bound on ``E[(F - F')^2]``, with confidence ``1 - delta``.
     inputs, answers
         The Gaussian inputs, ``(n, d)`` and ``(n, m)``.
+    wide_inputs, wide_answers
+        The first of the wide inputs.
     hit_inputs, hit_answers
         Inputs of either kind that stand out: where a search should go on.
     """
@@ -85,6 +87,8 @@ class SquareLoss:
     bound: float
     inputs: FloatArray
     answers: FloatArray
+    wide_inputs: FloatArray
+    wide_answers: FloatArray
     hit_inputs: FloatArray
     hit_answers: FloatArray
 
@@ -93,6 +97,7 @@ def certify_square_loss(
     oracle: Oracle,
     network: Callable[[FloatArray], FloatArray],
     *,
+    found: Callable[[FloatArray], FloatArray],
     epsilon: float,
     delta: float,
     total: float,
@@ -105,10 +110,15 @@ def certify_square_loss(
 
     Parameters
     ----------
+    network
+        F'.
+    found
+        The same before neurons were merged or left out for being flat. What that costs is
+        arithmetic, in which nothing hides; far out it would stand out for no reason.
     epsilon
         Root mean square error asked for, in answer units.
     total
-        V: what the norms of the neurons of ``F - F'`` add up to, at most.
+        V: what the norms of the neurons of F and ``found`` that differ add up to, at most.
     noise
         Of the answers.
     facts
@@ -120,9 +130,10 @@ def certify_square_loss(
     need = wide_samples(bump_width(config.hidden * epsilon**2, slope), few)
     n, wide = _sizes(oracle, need, config)
 
-    def stand_out(x: FloatArray, residual: FloatArray) -> BoolArray:
+    def stand_out(x: FloatArray, y: FloatArray) -> BoolArray:
         limit = config.noise * np.linalg.norm(noise.at(x), axis=1)
-        return np.asarray(np.linalg.norm(residual, axis=1) > config.stands_out * epsilon + limit)
+        away = np.linalg.norm(y - found(x), axis=1)
+        return np.asarray(away > config.stands_out * epsilon + limit)
 
     x = rng.standard_normal((n, oracle.input_dim))
     answers = oracle(x)
@@ -131,8 +142,8 @@ def certify_square_loss(
     again = _asked_twice(oracle, x, answers, noise, config)
     if again is not None:
         square = (residual * (again - network(x))).sum(axis=1)
-    hit = stand_out(x, residual)
-    hits, hit_answers = [x[hit]], [answers[hit]]
+    hit = stand_out(x, answers)
+    hits, hit_answers, first = [x[hit]], [answers[hit]], (x[:0], answers[:0])
     mean = max(float(square.mean()), 0.0)
     spread = float(square.std(ddof=1)) if n > 1 else math.inf
     # Below the limit of a hit, a rare deviation loses little even where it is unseen.
@@ -147,7 +158,8 @@ def certify_square_loss(
             break  # the verdict is clear: the rest would be asked in vain
         x_wide = WIDE * rng.standard_normal((min(size, wide - asked), oracle.input_dim))
         y_wide = oracle(x_wide)
-        far = stand_out(x_wide, y_wide - network(x_wide))
+        far = stand_out(x_wide, y_wide)
+        first = (x_wide, y_wide) if asked == 0 else first
         hits.append(x_wide[far])
         hit_answers.append(y_wide[far])
         asked += len(x_wide)
@@ -174,8 +186,9 @@ def certify_square_loss(
         },
     )
     return SquareLoss(
-        certificate, bound, x, answers, np.concatenate(hits), np.concatenate(hit_answers)
-    )
+        certificate, bound, x, answers, *first, np.concatenate(hits),
+        np.concatenate(hit_answers),
+    )  # fmt: skip
 
 
 def _sizes(oracle: Oracle, need: float, config: LearnerCertificateConfig) -> tuple[int, int]:

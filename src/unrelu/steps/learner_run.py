@@ -169,6 +169,11 @@ class Learning:
             return self.norm_bound
         return float(neurons.strengths.max(initial=0.0))
 
+    @property
+    def told(self) -> bool:
+        """Whether k and R are given: what may hide is then no assumption."""
+        return self.norm_bound is not None and self.width is not None
+
     def assumed_total(self, neurons: Neurons) -> float:
         """V: what the norms of neurons that may hide add up to, given or assumed.
 
@@ -183,7 +188,7 @@ class Learning:
     def hidden_total(self, neurons: Neurons) -> float:
         """V in force: what was given, or the larger of what is assumed and betrayed."""
         assumed = self.assumed_total(neurons)
-        if self.norm_bound is not None and self.width is not None:
+        if self.told:
             return assumed
         return max(assumed, self.betrayed_total(neurons))
 
@@ -551,19 +556,33 @@ class Learning:
             self.regress()
         self.finish(self.neurons)
 
-    def learn_on(self, x: FloatArray, y: FloatArray) -> bool:
-        """Go on from a certificate that failed: its Gaussian samples and its doubts are data.
+    def learn_on(self) -> bool:
+        """Go on from a certificate that failed, whose samples and doubts are data by now.
 
         Returns whether that changed the network.
         """
         assert self.learned is not None
-        before = self.learned
-        self.add(x, y, gaussian=True)
-        neurons = self.validate(before)
+        before = neurons = self.learned
+        if self.coarse:
+            neurons = self.polish_far(neurons)
+        neurons = self.validate(neurons)
         if self.coarse and not self.good(neurons):
             neurons = self.grow(neurons)
         self.finish(neurons)
         return self.learned is not before
+
+    def polish_far(self, neurons: Neurons) -> Neurons:
+        """Fit neurons to all points, those far out included, if the doubts get fewer.
+
+        Few Gaussian samples tell of a neuron that is rarely on: its slope stays as noisy as
+        one line left it.
+        """
+        with self.stage("polish"):
+            new = polish_neurons(
+                neurons, self.x, self.y, keep=~self.gaussian, config=self.config.polish
+            )
+        good = self.good(new) or self.square_error(new) <= self.square_error(neurons)
+        return new if good and self.unexplained(new) < self.unexplained(neurons) else neurons
 
     def finish(self, neurons: Neurons) -> None:
         """Keep neurons as found, and with as few of them as epsilon allows."""
