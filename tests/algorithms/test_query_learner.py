@@ -6,7 +6,11 @@ import pytest
 
 import unrelu
 from unrelu import planted
-from unrelu.algorithms.query_learner import LearnerResult, learn_from_queries
+from unrelu.algorithms.query_learner import (
+    LearnerResult,
+    learn_from_queries,
+    learn_with_hints,
+)
 from unrelu.errors import InvalidAnswer, InvalidInput
 from unrelu.kernels.learner_formulas import FaithfulConstants
 from unrelu.oracles import as_oracle
@@ -294,3 +298,100 @@ def test_faithful_mode_on_a_small_network():
         learn(truth, 1e-3, **given)
     with pytest.raises(InvalidInput, match="single output"):
         learn(planted.random_network(2, 2, 2, rng=0), 0.1, **given)
+
+
+# ------------------------------------------------- what is seen is followed up
+
+
+def stacked_bump(copies, width, square, d=5, seed=0):
+    """Plant three ordinary neurons beside copies of a bump of a given mean square."""
+    g = np.random.default_rng(seed)
+    ordinary = planted.random_network(d, 3, 1, rng=g)
+    direction = g.standard_normal(d)
+    direction /= np.linalg.norm(direction)
+    height = math.sqrt(square * 3.0 / (0.381 * width))  # density at 0.3, where it stands
+    slope = height / (width / 2) / copies
+    w = np.concatenate([np.tile(direction, (3 * copies, 1)), ordinary.weights[0]])
+    b = np.tile([width / 2, 0.0, -width / 2], copies) - 0.3
+    u = np.append(np.tile([slope, -2 * slope, slope], copies), ordinary.weights[1][0])
+    b = np.append(b, ordinary.biases[0])
+    return unrelu.ReLUNetwork([w, u[None]], [b, np.zeros(1)])
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("told", [True, False])
+def test_copies_of_a_thin_bump_are_found_or_not_vouched_for(told, seed):
+    truth = stacked_bump(30, 3e-3, 0.03**2, seed=seed)
+    strength = np.linalg.norm(truth.weights[0], axis=1) * np.abs(truth.weights[1][0])
+    given = {"width": 93, "norm_bound": float(strength.max())} if told else {}
+    result = learn_from_queries(truth, epsilon=1e-2, rng=seed, **given)
+    x = np.random.default_rng(seed).standard_normal((100_000, 5))
+    true = float(np.sqrt(np.mean((result.network(x) - truth(x)) ** 2)))
+    assert result.status is not Status.RECOVERED or true <= 1e-2
+    assert true <= 1e-2  # it is found, too
+    if told:
+        total = result.certificate.details["norms that may hide, in all"]
+        assert total >= 93 * given["norm_bound"]  # copies of one neuron add up
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("width", "center"), [(0.01, 0.3), (0.01, 2.0), (0.5, 3.8)])
+def test_a_certificate_that_fails_hands_its_points_to_the_search(width, center, seed):
+    bump = planted.bump(8, width=width, center=center, rng=seed)
+    other = planted.random_network(8, 1, 1, rng=seed)
+
+    def target(x):  # computed apart, so that no rounding gives the bump away
+        return other(x) + 0.1 * bump(x) * (np.abs(bump(x)) > 1e-6)
+
+    oracle = unrelu.connect(target, input_dim=8, output_dim=1)
+    result = learn_from_queries(oracle, epsilon=3e-3, rng=seed)
+    assert result.status is Status.RECOVERED, result.message
+    x = np.random.default_rng(seed).standard_normal((200_000, 8))
+    assert np.sqrt(np.mean((result.network(x) - target(x)) ** 2)) <= 3e-3
+    # Rows of a failed certificate belong to the search, in the totals and in the stages.
+    certificates = [s for s in result.stages if s.name == "certificate"]
+    assert len(certificates) == 1
+    assert result.queries.by_stage["certificate"] == certificates[0].queries
+    booked = sum(s.queries for s in result.stages if s.name == "residual search")
+    assert result.queries.by_stage.get("residual search", 0) == booked
+    assert sum(s.queries for s in result.stages) == result.queries.total
+
+
+def test_a_point_that_no_neuron_explains_is_no_recovery():
+    truth = planted.random_network(4, 3, 1, rng=0)
+    x = np.random.default_rng(0).standard_normal((1, 4))
+    result = learn_with_hints(truth, (x, truth(x) + 1.0), epsilon=1e-3, rng=0)
+    assert result.status is Status.PARTIAL
+    assert "1 stand out" in result.message
+    assert error(result, truth) <= 1e-3
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_lines_through_points_where_another_network_failed_come_first(seed):
+    truth = stacked_bump(1, 1e-4, 0.1**2, seed=seed)
+    g = np.random.default_rng(seed)
+    inside = g.standard_normal((3, 5))
+    direction = truth.weights[0][0]
+    inside += np.outer(0.3 + 2e-5 - inside @ direction, direction)
+    config = LearnerConfig(probes=10)  # rounding would give it away at 30,000 samples
+    oracle = as_oracle(truth)
+    result = learn_with_hints(
+        oracle, (inside, truth(inside)), epsilon=1e-2, rng=seed, config=config
+    )
+    assert result.status is Status.RECOVERED
+    assert result.queries.without_certificate <= 1000
+    across = inside[:1] + np.multiply.outer(np.linspace(-1e-4, 1e-4, 101), direction)
+    height = np.abs(truth(across)).max()
+    assert np.abs(result.network(across) - truth(across)).max() <= 1e-3 * height
+    with pytest.raises(InvalidInput, match="hints"):
+        learn_with_hints(truth, (inside, truth(inside)[:1]), epsilon=1e-2)
+
+
+def test_an_output_too_quiet_for_epsilon_is_named():
+    truth = planted.random_network(6, 6, 2, rng=0)
+    w, u = truth.weights
+    uneven = unrelu.ReLUNetwork([w, u * np.array([[1.0], [1e-9]])], truth.biases)
+    result = learn(uneven, 1e-3)
+    assert result.status is Status.RECOVERED
+    assert "output 1 varies by less" in result.message
+    assert "varies by less" not in learn(truth, 1e-3).message

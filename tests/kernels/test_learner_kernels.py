@@ -2,6 +2,7 @@ import math
 
 import numpy as np
 import pytest
+import scipy.special
 
 from unrelu import planted
 from unrelu.kernels.learner_compress import (
@@ -11,16 +12,22 @@ from unrelu.kernels.learner_compress import (
     merge_clusters,
 )
 from unrelu.kernels.learner_formulas import (
+    GAUSSIAN_PEAK,
+    WIDE,
     FaithfulConstants,
+    bump_slope,
     bump_square_loss,
     bump_width,
     coefficient_bound,
     gradient_step,
+    hits_bound,
     interval_length,
     neuron_bounds,
     samples_to_see,
     search_range,
     separation,
+    wide_samples,
+    wide_width,
     width_seen,
 )
 from unrelu.kernels.learner_neurons import Neurons, close_groups, join_neurons
@@ -78,6 +85,50 @@ def test_bump_width_inverts_the_loss():
         for loss in (1e-12, 1e-3):
             assert bump_square_loss(bump_width(loss, norm), norm) == pytest.approx(loss)
     assert bump_width(1.0, 0.0) == math.inf
+
+
+def test_no_bump_of_the_same_norms_is_worse_than_the_even_triangle():
+    # Random jumps of slope on a slab, orthogonal to 1 and t so that both sides are zero.
+    rng = np.random.default_rng(0)
+    t = np.linspace(0.0, 1.0, 4001)
+    worst = bump_square_loss(1.0, bump_slope(1.0)) / GAUSSIAN_PEAK
+    for trial in range(200):
+        at = np.sort(rng.uniform(size=3 + trial % 4))
+        jumps = rng.standard_normal(len(at))
+        basis = np.linalg.qr(np.column_stack([np.ones_like(at), at]))[0]
+        jumps -= basis @ (basis.T @ jumps)
+        jumps /= np.abs(jumps).sum()
+        values = np.maximum(t[:, None] - at, 0.0) @ jumps
+        assert np.trapezoid(values**2, t) <= worst * (1 + 1e-6)
+    triangle = 0.25 * np.minimum(t, 1.0 - t)
+    assert np.trapezoid(triangle**2, t) == pytest.approx(worst, rel=1e-3)
+
+
+@pytest.mark.parametrize("mass", [1e-2, 1e-3, 1e-5])
+def test_the_worst_slab_for_wide_samples_lies_at_the_origin(mass):
+    # Even and slanted triangles on slabs of a mass of the wide samples, half-spaces included.
+    worst = bump_square_loss(wide_width(1, mass), 0.25)
+    inside = np.linspace(0.0, 1.0, 2001)
+    for low in np.linspace(0.0, 8.0, 81):
+        tail = scipy.special.ndtr(-low / WIDE) - mass
+        high = -WIDE * scipy.special.ndtri(tail) if tail > 1e-16 else low + 12.0
+        z = low + (high - low) * inside
+        density = np.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)
+        for peak in (0.05, 0.25, 0.5, 0.75):
+            shape = np.minimum(inside / peak, (1.0 - inside) / (1.0 - peak))
+            height = 0.5 * (high - low) * peak * (1.0 - peak)
+            assert np.trapezoid((height * shape) ** 2 * density, z) <= worst * (1 + 1e-3)
+        if tail <= 1e-16:
+            beyond = np.trapezoid((z - low) ** 2 * density, z)  # one neuron of norm 1
+            assert beyond <= worst
+
+
+def test_hits_bound_is_the_upper_limit_of_a_poisson_mean():
+    assert hits_bound(0, 0.025) == pytest.approx(-math.log(0.025))
+    assert scipy.special.pdtr(3, hits_bound(3, 0.05)) == pytest.approx(0.05)
+    assert wide_samples(wide_width(777, 3.7), 3.7) == pytest.approx(777)
+    assert wide_samples(math.inf, 3.7) == 0
+    assert wide_width(0, 3.7) == math.inf
 
 
 def test_samples_to_see_keeps_its_odds():

@@ -8,6 +8,7 @@ from unrelu import planted
 from unrelu.errors import InvalidInput
 from unrelu.kernels.learner_formulas import FaithfulConstants
 from unrelu.kernels.learner_neurons import Neurons
+from unrelu.networks import ReLUNetwork
 from unrelu.oracles import as_oracle
 from unrelu.oracles.wrappers import Cast, Noisy
 from unrelu.progress import as_progress
@@ -225,10 +226,14 @@ def test_band_points_lie_in_the_bands():
 # ------------------------------------------------------------------ certificate
 
 
+def constant_noise(std):
+    return NoiseModel(np.array([std]), np.zeros(1))
+
+
 def certify(network, learned, **options):
     defaults = {
-        "epsilon": 0.1, "delta": 0.05, "norm_bound": 1.0, "noise": 0.0, "facts": {},
-        "rng": np.random.default_rng(0), "config": LearnerCertificateConfig(),
+        "epsilon": 0.1, "delta": 0.05, "total": 4.0, "noise": constant_noise(0.0), "facts": {},
+        "found": learned, "rng": np.random.default_rng(0), "config": LearnerCertificateConfig(),
     }  # fmt: skip
     return certify_square_loss(network, learned, **(defaults | options))
 
@@ -241,7 +246,7 @@ def test_the_bound_covers_the_error_and_is_not_far_above():
 
     held = 0
     for seed in range(40):
-        _, bound = certify(as_oracle(truth), wrong, rng=np.random.default_rng(seed))
+        bound = certify(as_oracle(truth), wrong, rng=np.random.default_rng(seed)).bound
         held += bound >= 0.05**2
         assert bound < 1.2 * 0.05**2
     assert held >= 36  # 95 % are promised, 97.5 % expected
@@ -250,21 +255,59 @@ def test_the_bound_covers_the_error_and_is_not_far_above():
 def test_noise_is_not_charged_to_the_network():
     truth = planted.random_network(4, 5, 1, rng=0)
     oracle = Noisy(as_oracle(truth), 0.2, seed=3)
-    certificate, bound = certify(oracle, truth, epsilon=0.1, noise=0.2)
-    # Products of two residuals: mean 0, deviation 0.04 / sqrt(5000), two of them.
-    assert bound < 3 * 0.04 / math.sqrt(5000)
-    assert certificate.details["answers per point"] == 2
-    assert oracle.queries.total == 10_000
+    checked = certify(oracle, truth, epsilon=0.1, noise=constant_noise(0.2))
+    # Products of two residuals: mean 0, deviation 0.04 / sqrt(5000), two of them; and a
+    # deviation of 6 epsilon on a part of 3.7 / 5000 of all inputs, which may be unseen.
+    assert checked.bound < 3 * 0.04 / math.sqrt(5000)
+    assert checked.certificate.details["answers per point"] == 2
+    assert len(checked.hit_inputs) == 0
+    assert oracle.queries.total == 2 * 5000 + 2500
 
 
 def test_unseen_bumps_count_with_the_bound_on_the_norms():
     truth = planted.random_network(4, 5, 1, rng=0)
-    _, small = certify(as_oracle(truth), truth, norm_bound=1.0)
-    few = LearnerCertificateConfig(most=500, least=500)
-    certificate, large = certify(as_oracle(truth), truth, norm_bound=1e4, config=few)
-    assert small < 1e-2 < large
-    assert certificate.details["part of unseen bumps"] == pytest.approx(large)
-    assert certificate.samples == 500
+    small = certify(as_oracle(truth), truth, total=4.0).bound
+    few = LearnerCertificateConfig(most=500)
+    checked = certify(as_oracle(truth), truth, total=4e4, config=few)
+    assert small < 1e-2 < checked.bound
+    assert checked.certificate.details["part of unseen bumps"] == pytest.approx(
+        checked.bound, rel=1e-3
+    )
+    assert checked.certificate.samples + checked.certificate.details["wide inputs"] == 500
+
+
+@pytest.mark.parametrize(("width", "center"), [(3e-3, 0.0), (3e-3, 2.0), (0.1, 3.5), (1.0, 4.5)])
+def test_the_bound_covers_stacked_neurons_wherever_they_bend(width, center):
+    """A hundred copies of a bump that the network lacks; what is known of them is k R."""
+    t = np.linspace(center - width / 2, center + width / 2, 20_001)
+    shape = 1.0 - np.abs(t - center) / (width / 2)
+    square = np.trapezoid(shape**2 * np.exp(-(t**2) / 2) / math.sqrt(2 * math.pi), t)
+    height = 0.03 / math.sqrt(square)  # the bump alone loses three times epsilon
+    slope = height / (width / 2) / 100
+    u = np.tile([slope, -2 * slope, slope], 100)
+    b = np.tile([width / 2, 0.0, -width / 2], 100) - center
+    target = ReLUNetwork([np.eye(1, 3).repeat(300, axis=0), u[None]], [b, np.zeros(1)])
+    for seed in range(5):
+        checked = certify(
+            as_oracle(target), lambda x: np.zeros((len(x), 1)), epsilon=0.01,
+            total=300 * 2 * slope, rng=np.random.default_rng(seed),
+        )  # fmt: skip
+        assert checked.bound >= 0.03**2 * 0.9 or len(checked.hit_inputs) > 0
+        assert checked.bound > 0.01**2  # never vouched for
+
+
+def test_what_stands_out_is_handed_over_and_the_rest_is_not_asked():
+    truth = planted.random_network(4, 5, 1, rng=0)
+    oracle = as_oracle(truth)
+
+    def wrong(x):
+        return truth(x) + 50.0 * np.maximum(0.0, 1.0 - np.abs(x[:, :1] - 3.0) / 0.1)
+
+    checked = certify(oracle, wrong, epsilon=1e-3, total=4e4)
+    assert (np.abs(checked.hit_inputs[:, 0] - 3.0) < 0.1).all()
+    assert len(checked.hit_inputs) >= 5
+    np.testing.assert_array_equal(checked.hit_answers, truth(checked.hit_inputs))
+    assert oracle.queries.total == 7500  # more than a million would show no less
 
 
 def test_two_lines_with_noise_are_united():

@@ -66,6 +66,7 @@ Deviations
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 import time
 from typing import Any
@@ -73,18 +74,20 @@ from typing import Any
 import numpy as np
 
 from unrelu._random import RandomState, as_generator
+from unrelu._types import FloatArray
 from unrelu.errors import BudgetExhausted, InvalidInput
 from unrelu.kernels.learner_formulas import width_seen
 from unrelu.kernels.learner_neurons import Neurons
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles import as_oracle
+from unrelu.oracles.base import Oracle
 from unrelu.progress import Progress, as_progress
-from unrelu.result import Certificate, Provenance, RecoveryResult, StageReport, Status
+from unrelu.result import Provenance, RecoveryResult, StageReport, Status
 from unrelu.steps.learner_boxes import FaithfulBounds, learn_from_queries_as_printed
-from unrelu.steps.learner_certificate import certify_square_loss
-from unrelu.steps.learner_run import LearnerConfig, Learning
+from unrelu.steps.learner_certificate import SquareLoss, certify_square_loss
+from unrelu.steps.learner_run import Doubts, LearnerConfig, Learning
 
-__all__ = ["LearnerConfig", "LearnerResult", "learn_from_queries"]
+__all__ = ["LearnerConfig", "LearnerResult", "learn_from_queries", "learn_with_hints"]
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -173,6 +176,65 @@ def learn_from_queries(
         RECOVERED promises the bound above, given R. ``assumed`` says what was
         assumed; ``reached`` what accuracy the certificate vouches for.
     """
+    return _learn(
+        oracle,
+        hints=None,
+        epsilon=epsilon,
+        relative=relative,
+        delta=delta,
+        rng=rng,
+        progress=progress,
+        faithful=faithful,
+        width=width,
+        norm_bound=norm_bound,
+        bias_bound=bias_bound,
+        narrowest=narrowest,
+        certificate_samples=certificate_samples,
+        config=config,
+    )
+
+
+def learn_with_hints(
+    oracle: Any, hints: tuple[FloatArray, FloatArray], *, epsilon: float, **options: Any
+) -> LearnerResult:
+    """Learn as :func:`learn_from_queries` does, and search lines through known points first.
+
+    For an earlier method whose network was contradicted: what it saw is not dropped.
+
+    Parameters
+    ----------
+    hints
+        Inputs where another network was wrong, ``(n, d)``, and the answers that were
+        seen there, ``(n, m)``. They are not asked again, and a network that one of them
+        contradicts is not RECOVERED.
+    options
+        Those of :func:`learn_from_queries`.
+    """
+    defaults: dict[str, Any] = {
+        "relative": False, "delta": 0.05, "rng": None, "progress": None, "faithful": False,
+        "width": None, "norm_bound": None, "bias_bound": None, "narrowest": None,
+        "certificate_samples": None, "config": None,
+    }  # fmt: skip
+    return _learn(oracle, hints=hints, epsilon=epsilon, **(defaults | options))
+
+
+def _learn(
+    oracle: Any,
+    *,
+    hints: tuple[FloatArray, FloatArray] | None,
+    epsilon: float,
+    relative: bool,
+    delta: float,
+    rng: RandomState,
+    progress: Progress | None,
+    faithful: bool,
+    width: int | None,
+    norm_bound: float | None,
+    bias_bound: float | None,
+    narrowest: float | None,
+    certificate_samples: int | None,
+    config: LearnerConfig | None,
+) -> LearnerResult:
     config = LearnerConfig() if config is None else config
     _check(epsilon, delta, width, norm_bound, bias_bound, narrowest, certificate_samples)
     if faithful and (width is None or norm_bound is None or bias_bound is None):
@@ -195,60 +257,51 @@ def learn_from_queries(
         },
         target=target.identity,
     )
-    generator = as_generator(rng)
     run = Learning(
-        target, generator, as_progress(progress), config, epsilon, relative, norm_bound, narrowest
+        target,
+        as_generator(rng),
+        as_progress(progress),
+        config,
+        epsilon,
+        relative,
+        norm_bound,
+        narrowest,
+        width,
     )
-    network: ReLUNetwork | None = None
-    certificate: Certificate | None = None
-    bound = math.inf
-    facts: dict[str, float | str] = {}
-    limits = config.certificate
+    if hints is not None:
+        run.doubts = Doubts(*_checked_hints(hints, target))
     if certificate_samples is not None:
-        limits = dataclasses.replace(
-            limits, most=certificate_samples, least=min(limits.least, certificate_samples)
+        config = dataclasses.replace(
+            config, certificate=dataclasses.replace(config.certificate, most=certificate_samples)
         )
+        run.config = config
+    network: ReLUNetwork | None = None
+    checked: SquareLoss | None = None
+    facts: dict[str, float | str] = {}
     try:
         if faithful:
             network = _faithful(run, width, bias_bound, delta)
         else:
             run.learn()
-            assert run.neurons is not None
-            network = run.neurons.network()
-        facts = _assumed(run, network, width, bias_bound)
-        if run.neurons is not None and run.square_error(run.neurons) > run.epsilon**2:
-            limits = dataclasses.replace(limits, most=limits.least)  # the verdict is clear
-        run.progress.update("certificate", 0, None)
-        with run.stage("certificate"):
-            certificate, bound = certify_square_loss(
-                target,
-                network,
-                epsilon=run.epsilon,
-                delta=delta,
-                norm_bound=float(facts["norm bound R"]),
-                noise=float(run.noise.absolute.max()),
-                facts=facts,
-                rng=generator,
-                config=limits,
-            )
-        status, message = _verdict(run, network, certificate, bound, delta)
+        network, facts, checked = _certified(run, network, bias_bound, delta)
+        status, message = _verdict(run, network, checked, delta)
     except BudgetExhausted as error:
         status = Status.BUDGET_EXHAUSTED
         message = f"{error}; what was found until then is returned"
-        if network is None and run.neurons is not None:
+        if run.neurons is not None:
             network = run.neurons.network()
-        if network is not None and not facts:
-            facts = _assumed(run, network, width, bias_bound)
+        if network is not None:
+            facts = _assumed(run, network, bias_bound)
     return LearnerResult(
         status=status,
         message=message,
         queries=target.queries,
         provenance=provenance,
         network=network,
-        certificate=certificate,
+        certificate=None if checked is None else checked.certificate,
         stages=tuple(run.stages),
         epsilon=run.epsilon if len(run.x) else epsilon,
-        reached=math.sqrt(bound),
+        reached=math.inf if checked is None else math.sqrt(checked.bound),
         width=0 if network is None else network.hidden_widths[0],
         norm_bound=float(facts.get("norm bound R", 0.0)),
         bias_bound=float(facts.get("bias bound B", 0.0)),
@@ -256,6 +309,90 @@ def learn_from_queries(
         assumed=str(facts.get("assumed", "")),
         noise=float(run.noise.absolute.max()),
     )
+
+
+def _certified(
+    run: Learning, printed: ReLUNetwork | None, bias_bound: float | None, delta: float
+) -> tuple[ReLUNetwork, dict[str, float | str], SquareLoss]:
+    """Return the network with its certificate; one that fails is data for another search."""
+    for failures in itertools.count(1):
+        network = _as_learned(run) if printed is None else printed
+        facts = _assumed(run, network, bias_bound)
+        checked = _certify(run, network, delta, facts)
+        if failures > run.config.rounds or not _contradicted(run, checked):
+            break
+        if not _search_on(run, checked):
+            break
+    return network, facts, checked
+
+
+def _as_learned(run: Learning) -> ReLUNetwork:
+    assert run.neurons is not None
+    return run.neurons.network()
+
+
+def _certify(
+    run: Learning, network: ReLUNetwork, delta: float, facts: dict[str, float | str]
+) -> SquareLoss:
+    """Ask fresh inputs, few where the samples have shown already that epsilon is not reached."""
+    limits = run.config.certificate
+    if run.neurons is not None and run.square_error(run.neurons) > run.epsilon**2:
+        limits = dataclasses.replace(limits, most=min(limits.most, limits.least))
+    run.progress.update("certificate", 0, None)
+    with run.stage("certificate"):
+        return certify_square_loss(
+            run.oracle,
+            network,
+            found=network if run.learned is None else run.learned,
+            epsilon=run.epsilon,
+            delta=delta,
+            total=float(facts["norms that may hide, in all"]),
+            noise=run.noise,
+            facts=facts,
+            rng=run.rng,
+            config=limits,
+        )
+
+
+def _contradicted(run: Learning, checked: SquareLoss) -> bool:
+    """Whether a certificate saw what contradicts a network that the samples had agreed with.
+
+    Inputs that stand out count even where the bound allows them: they show that there is more
+    than was found, and thus that what was assumed of it may be wrong.
+    """
+    if run.learned is None:  # as printed: there is no search that could go on
+        return False
+    missed = checked.certificate.details["square loss"] > run.epsilon**2
+    return run.good(run.learned) and (missed or len(checked.hit_inputs) > 0)
+
+
+def _search_on(run: Learning, checked: SquareLoss) -> bool:
+    """Hand what a failed certificate saw to the search; False where that found nothing.
+
+    Its rows then belong to the search. Where nothing came of it, the certificate stands.
+    """
+    report = run.stages[-1]
+    place = len(run.stages) - 1
+    run.doubts = run.doubts.joined(checked.hit_inputs, checked.hit_answers)
+    run.add(checked.inputs, checked.answers, gaussian=True)
+    run.add(checked.wide_inputs, checked.wide_answers, gaussian=False)
+    if not run.learn_on():
+        return False
+    run.oracle.meter.rebook("certificate", "residual search", report.queries)
+    run.stages[place] = dataclasses.replace(report, name="residual search")
+    return True
+
+
+def _checked_hints(
+    hints: tuple[FloatArray, FloatArray], target: Oracle
+) -> tuple[FloatArray, FloatArray]:
+    x, y = (np.asarray(part, dtype=np.float64) for part in hints)
+    if x.shape != (len(x), target.input_dim) or y.shape != (len(x), target.output_dim):
+        raise InvalidInput(
+            f"hints must be inputs (n, {target.input_dim}) and answers (n, {target.output_dim}), "
+            f"got {x.shape} and {y.shape}"
+        )
+    return x, y
 
 
 def _check(
@@ -316,35 +453,41 @@ def _faithful(
 
 
 def _assumed(
-    run: Learning, network: ReLUNetwork, width: int | None, bias_bound: float | None
+    run: Learning, network: ReLUNetwork, bias_bound: float | None
 ) -> dict[str, float | str]:
     """Return the bounds in force, given or seen, in numbers and in words."""
     rows, outputs = network.weights[0], network.weights[1]
     skip = np.zeros((len(outputs), run.d)) if network.skip is None else network.skip
     strength = np.linalg.norm(outputs, axis=0)
     seen_bias = float((np.abs(network.biases[0]) * strength).max(initial=0.0))
-    learned = Neurons(rows, network.biases[0], outputs, skip, network.biases[1])
-    norm = run.radius_in_force(learned)
+    compressed = Neurons(rows, network.biases[0], outputs, skip, network.biases[1])
+    learned = compressed if run.learned is None else run.learned
+    norm, total = run.radius(learned), run.hidden_total(learned)
+    if run.told:
+        # Neurons of F that are found may be so wrongly: the difference has those of both.
+        total += float(learned.strengths.sum())
     bias = bias_bound if bias_bound is not None else seen_bias
     looked = width_seen(int(run.gaussian.sum()), run.config.miss)
     words = [
-        f"k = {width} given" if width is not None else f"k assumed {len(rows)}, as found",
+        f"k = {run.width} given" if run.width is not None else f"k assumed {len(rows)}, as found",
         f"R = {norm:.3g} " + ("given" if run.norm_bound is not None else "assumed, as seen"),
         f"B = {bias:.3g} " + ("given" if bias_bound is not None else "assumed, as seen"),
+        f"norms of neurons that may hide add up to {total:.3g}",
         f"bumps looked for down to a width of {looked:.2g}",
     ]
     return {
         "norm bound R": norm,
         "bias bound B": bias,
+        "norms that may hide, in all": total,
         "narrowest bump looked for": looked,
         "assumed": "; ".join(words),
     }
 
 
 def _verdict(
-    run: Learning, network: ReLUNetwork, certificate: Certificate, bound: float, delta: float
+    run: Learning, network: ReLUNetwork, checked: SquareLoss, delta: float
 ) -> tuple[Status, str]:
-    reached = math.sqrt(bound)
+    certificate, reached = checked.certificate, math.sqrt(checked.bound)
     spread = certificate.scale
     width = network.hidden_widths[0]
     seen = certificate.details["square loss"]
@@ -352,13 +495,27 @@ def _verdict(
         f"{width} hidden neurons; root mean square error {math.sqrt(seen):.2g} on held-out "
         f"inputs, at most {reached:.2g} with {1 - delta:.0%} confidence, {run.epsilon:.2g} asked"
     )
-    if reached <= run.epsilon:
-        return Status.RECOVERED, base
-    if math.sqrt(seen) <= run.epsilon:
-        narrow = certificate.details["narrowest bump that could be seen"]
+    # Inputs that stand out refute what was assumed, and the bound with it; what was given
+    # holds, and the bound counts them.
+    against = 0 if run.told else len(checked.hit_inputs)
+    if run.learned is not None:
+        against += run.unexplained(run.learned)
+    if reached <= run.epsilon and not against:
+        return Status.RECOVERED, base + _too_quiet(run)
+    if math.sqrt(seen) <= run.epsilon and against:
+        where = np.concatenate([checked.hit_inputs, run.doubts.x])
         return (
             Status.PARTIAL,
-            f"{base}: the {certificate.samples:,} held-out inputs agree, but a bump narrower "
+            f"{base}: most inputs agree, but {against} stand out, one at "
+            f"{np.array2string(where[0][:6], precision=3)}, and lines through them found no "
+            "neurons that explain it; try another seed, or narrowest=... for thin bumps",
+        )
+    if math.sqrt(seen) <= run.epsilon:
+        narrow = certificate.details["narrowest bump that could be seen"]
+        asked = certificate.samples + int(certificate.details["wide inputs"])
+        return (
+            Status.PARTIAL,
+            f"{base}: the {asked:,} held-out inputs agree, but a bump narrower "
             f"than {narrow:.2g} could hide between them; raise "
             "certificate_samples or the budget, or give a smaller norm_bound",
         )
@@ -379,4 +536,16 @@ def _verdict(
         Status.PARTIAL,
         f"{base}; noise of the answers {noise:.2g}. Try another seed, a larger epsilon, or "
         "narrowest=... where thin bumps are expected",
+    )
+
+
+def _too_quiet(run: Learning) -> str:
+    """Name the outputs that epsilon, which counts all together, says nothing about."""
+    quiet = np.flatnonzero(run.y[run.gaussian].std(axis=0) <= run.epsilon)
+    if len(quiet) == 0 or run.oracle.output_dim == 1:
+        return ""
+    names = ", ".join(str(i) for i in quiet[:8]) + (", ..." if len(quiet) > 8 else "")
+    return (
+        f". The error is that of all outputs together; output {names} varies by less than that, "
+        "and nothing is said about it: learn it alone, or scale the outputs alike"
     )

@@ -10,21 +10,27 @@ import dataclasses
 import math
 
 import numpy as np
+import scipy.special
 
 from unrelu._types import FloatArray
 
 __all__ = [
+    "WIDE",
     "FaithfulConstants",
+    "bump_slope",
     "bump_square_loss",
     "bump_width",
     "coefficient_bound",
     "gradient_step",
+    "hits_bound",
     "interval_length",
     "lattice_noise",
     "neuron_bounds",
     "samples_to_see",
     "search_range",
     "separation",
+    "wide_samples",
+    "wide_width",
     "width_seen",
 ]
 
@@ -32,6 +38,9 @@ GAUSSIAN_PEAK = 1.0 / math.sqrt(2.0 * math.pi)
 """Density of N(0, 1) at 0: no slab of width w has more mass than this times w."""
 GAUSSIAN_AT_ONE = GAUSSIAN_PEAK * math.exp(-0.5)
 """Density at 1: a slab of width w within one standard deviation of 0 has at least this."""
+WIDE = 2.0
+"""Size of wide samples over that of Gaussian ones. From the root of 3 on, the worst slab to
+miss lies at the origin (:func:`wide_width`); at 2 the slabs that reach to infinity do, too."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,20 +121,64 @@ def coefficient_bound(count: int, k: int, norm: float, bias: float) -> float:
     return math.sqrt(count) + k * (norm + bias)
 
 
-def bump_square_loss(width: float, norm: float) -> float:
+def bump_slope(total: float) -> float:
+    """Return the steepest slope of a bump of neurons whose norms add up to ``total``.
+
+    A bump is zero on both sides, so its slopes rise and fall: of all bumps on a
+    slab whose jumps of slope add up to ``total``, the highest is the triangle of
+    jumps ``s, -2 s, s``, hence ``s = total / 4``. The square loss is convex in the
+    jumps, so no mixture of bumps, in however many directions, loses more than
+    one triangle that has them all. For k neurons of norm at most R the total is
+    at most k R: copies of one neuron add up.
+    """
+    return 0.25 * total
+
+
+def bump_square_loss(width: float, slope: float) -> float:
     """Return the largest square loss of missing a bump of a width.
 
-    A triangle of base w between slopes of at most R has height ``R w / 2`` and
-    mean square ``(R w / 2)^2 / 3`` on a slab of mass at most ``w phi(0)``.
+    A triangle of base w between slopes s has height ``s w / 2`` and mean square
+    ``(s w / 2)^2 / 3`` on a slab of mass at most ``w phi(0)``.
     """
-    return GAUSSIAN_PEAK * width * (norm * width) ** 2 / 12.0
+    if slope <= 0:
+        return 0.0
+    return GAUSSIAN_PEAK * width * (slope * width) * (slope * width) / 12.0
 
 
-def bump_width(square_loss: float, norm: float) -> float:
+def bump_width(square_loss: float, slope: float) -> float:
     """Return the width at which :func:`bump_square_loss` reaches a loss."""
-    if norm <= 0:
+    if slope <= 0:
         return math.inf
-    return float((12.0 * square_loss / (GAUSSIAN_PEAK * norm**2)) ** (1.0 / 3.0))
+    return float(np.cbrt(12.0 * square_loss / GAUSSIAN_PEAK / slope / slope))
+
+
+def hits_bound(hits: int, miss: float) -> float:
+    """Return the largest expected number of hits that so few are seen of, with odds ``miss``.
+
+    The upper limit for a Poisson mean; a sum of rare independent events is rarer still.
+    """
+    return float(scipy.special.gammaincinv(hits + 1.0, 1.0 - miss))
+
+
+def wide_width(samples: int, expected: float) -> float:
+    """Return the widest slab that wide samples hit ``expected`` times on average.
+
+    Wide samples are Gaussian, :data:`WIDE` times as large, and a function of
+    one direction z sees only their z, of density ``phi(z / 2) / 2``. A slab at z
+    that holds mass p of it has width ``2 p / phi(z / 2)`` and loses, missed,
+    ``phi(z) width(z)^3`` times a constant: that falls with the distance of z, as
+    ``exp(-z^2 / 8)``. So the worst slab lies at the origin, and has this width.
+    Samples of N(0, I) itself bound nothing of the kind: out where they seldom
+    come, a bump is as wide and high as it likes.
+    """
+    if samples < 1:
+        return math.inf
+    return WIDE * expected / (samples * GAUSSIAN_PEAK)
+
+
+def wide_samples(width: float, expected: float) -> float:
+    """Return the number of samples that :func:`wide_width` turns into a width."""
+    return 0.0 if math.isinf(width) else WIDE * expected / (max(width, 1e-300) * GAUSSIAN_PEAK)
 
 
 def samples_to_see(width: float, miss: float) -> int:

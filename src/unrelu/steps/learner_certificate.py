@@ -1,10 +1,19 @@
 """The certificate: an upper confidence bound on ``E[(F - F')^2]`` under N(0, I).
 
 Two parts are added. What the samples show: the mean of the squares and its
-sampling error. What they cannot show: a bump so thin that none of them hit it;
-given a bound R on the neurons' norms it is at most so high, so its square loss
-is bounded too (Remark 1.3 of Chen, Klivans & Meka says that without R there is
-no bound at all).
+sampling error. What they cannot show: bumps so thin, or so far out, that none
+of them was hit.
+
+For the second part inputs are asked that are twice as large as Gaussian ones,
+``x = 2 g``. Say the norms of the neurons of F - F' add up to at most V, and
+what hides is a sum of functions of one direction each, zero but on a slab or
+beyond a hyperplane. Had the slabs more than a mass of ``c / n`` of the wide
+inputs, one of n would have hit them, but for odds of ``exp(-c)``; with m hits c
+is the Poisson mean's upper limit. Slabs of less mass lose at most as much as one
+triangle at the origin, of width ``2 c / (n phi(0))`` and slopes ``V / 4``
+(:func:`~unrelu.kernels.learner_formulas.wide_width`,
+:func:`~unrelu.kernels.learner_formulas.bump_slope`). Without V there is no bound
+at all (Remark 1.3 of Chen, Klivans & Meka); k neurons of norm R have V = k R.
 """
 
 from __future__ import annotations
@@ -16,17 +25,21 @@ from collections.abc import Callable
 import numpy as np
 import scipy.special
 
-from unrelu._types import FloatArray
+from unrelu._types import BoolArray, FloatArray
 from unrelu.kernels.learner_formulas import (
+    WIDE,
+    bump_slope,
     bump_square_loss,
     bump_width,
-    samples_to_see,
-    width_seen,
+    hits_bound,
+    wide_samples,
+    wide_width,
 )
 from unrelu.oracles.base import Oracle
 from unrelu.result import Certificate
+from unrelu.steps.noise import NoiseModel
 
-__all__ = ["LearnerCertificateConfig", "certify_square_loss"]
+__all__ = ["LearnerCertificateConfig", "SquareLoss", "certify_square_loss"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,89 +47,170 @@ class LearnerCertificateConfig:
     """Sizes of the certificate."""
 
     least: int = 5000
-    """Samples at least."""
+    """Gaussian samples."""
+    least_wide: int = 2500
+    """Wide samples at least: what was assumed may be wrong, and they are cheap."""
     most: int = 1_000_000
-    """Samples at most; where a thinner bump would need more, the bound says so."""
+    """Samples at most, of both kinds; where a thinner bump would need more, the bound says so."""
     hidden: float = 0.25
     """Part of epsilon^2 that unseen bumps may take, when the number of samples is chosen."""
+    stands_out: float = 6.0
+    """Deviation over epsilon from which a point is a hit, beside the noise. Neurons that samples
+    agree with miss by a third of epsilon, root mean square, and twice that at wide inputs."""
+    noise: float = 6.0
+    """Deviations of the noise added to that: one answer in 1e9 exceeds them."""
     coarse: float = 2e-8
-    """Noise over the spread above which every point is asked twice: the product of two
+    """Noise over the spread above which Gaussian points are asked twice: the product of two
     residuals with independent noise has mean (F - F')^2, without the noise's variance."""
     batch: int = 50_000
+
+
+@dataclasses.dataclass(frozen=True)
+class SquareLoss:
+    """What a certificate saw.
+
+    Attributes
+    ----------
+    certificate
+        Of the Gaussian inputs.
+    bound
+        Upper bound on ``E[(F - F')^2]``, with confidence ``1 - delta``.
+    inputs, answers
+        The Gaussian inputs, ``(n, d)`` and ``(n, m)``.
+    wide_inputs, wide_answers
+        The first of the wide inputs.
+    hit_inputs, hit_answers
+        Inputs of either kind that stand out: where a search should go on.
+    """
+
+    certificate: Certificate
+    bound: float
+    inputs: FloatArray
+    answers: FloatArray
+    wide_inputs: FloatArray
+    wide_answers: FloatArray
+    hit_inputs: FloatArray
+    hit_answers: FloatArray
 
 
 def certify_square_loss(
     oracle: Oracle,
     network: Callable[[FloatArray], FloatArray],
     *,
+    found: Callable[[FloatArray], FloatArray],
     epsilon: float,
     delta: float,
-    norm_bound: float,
-    noise: float,
+    total: float,
+    noise: NoiseModel,
     facts: dict[str, float | str],
     rng: np.random.Generator,
     config: LearnerCertificateConfig,
-) -> tuple[Certificate, float]:
-    """Compare at fresh Gaussian inputs.
+) -> SquareLoss:
+    """Compare at fresh inputs, Gaussian and wide.
 
     Parameters
     ----------
+    network
+        F'.
+    found
+        The same before neurons were merged or left out for being flat. What that costs is
+        arithmetic, in which nothing hides; far out it would stand out for no reason.
     epsilon
         Root mean square error asked for, in answer units.
-    norm_bound
-        R in force.
+    total
+        V: what the norms of the neurons of F and ``found`` that differ add up to, at most.
     noise
-        Standard deviation of an answer's error.
+        Of the answers.
     facts
         What else was assumed, for the certificate's details.
-
-    Returns
-    -------
-    certificate, bound
-        The bound holds for ``E[(F - F')^2]`` with confidence ``1 - delta``.
     """
-    width = bump_width(config.hidden * epsilon**2, norm_bound)
-    n = min(max(samples_to_see(width, 0.5 * delta), config.least), config.most)
-    budget = oracle.meter.budget
-    twice = False
-    if budget is not None:
-        n = max(1, min(n, budget - oracle.queries.total))
-    deviations, products, values = [], [], []
-    for start in range(0, n, config.batch):
-        x = rng.standard_normal((min(config.batch, n - start), oracle.input_dim))
-        first = oracle(x)
-        residual = first - network(x)
-        other = residual
-        if start == 0:
-            room = budget is None or budget - oracle.queries.total >= n
-            twice = noise > config.coarse * float(first.std()) and room
-        if twice:
-            other = oracle(x, repeat=1) - network(x)
-        deviations.append(np.linalg.norm(residual, axis=1))
-        products.append((residual * other).sum(axis=1))
-        values.append(first)
-    square = np.concatenate(products)
-    answers = np.concatenate(values)
-    mean, spread = float(square.mean()), float(square.std(ddof=1)) if n > 1 else math.inf
-    # Half of delta for the sampling error, half for a bump that no sample hit.
-    quantile = float(scipy.special.ndtri(1.0 - 0.5 * delta))
-    seen = max(mean, 0.0) + quantile * spread / math.sqrt(n)
-    narrowest = width_seen(n, 0.5 * delta)
-    unseen = bump_square_loss(narrowest, norm_bound)
+    half = 0.5 * delta  # for the sampling error of what is seen, and for what is not
+    slope = bump_slope(total)
+    few = hits_bound(0, half)
+    need = wide_samples(bump_width(config.hidden * epsilon**2, slope), few)
+    n, wide = _sizes(oracle, need, config)
+
+    def stand_out(x: FloatArray, y: FloatArray) -> BoolArray:
+        limit = config.noise * np.linalg.norm(noise.at(x), axis=1)
+        away = np.linalg.norm(y - found(x), axis=1)
+        return np.asarray(away > config.stands_out * epsilon + limit)
+
+    x = rng.standard_normal((n, oracle.input_dim))
+    answers = oracle(x)
+    residual = answers - network(x)
+    square = (residual**2).sum(axis=1)
+    again = _asked_twice(oracle, x, answers, noise, config)
+    if again is not None:
+        square = (residual * (again - network(x))).sum(axis=1)
+    hit = stand_out(x, answers)
+    hits, hit_answers, first = [x[hit]], [answers[hit]], (x[:0], answers[:0])
+    mean = max(float(square.mean()), 0.0)
+    spread = float(square.std(ddof=1)) if n > 1 else math.inf
+    # Below the limit of a hit, a rare deviation loses little even where it is unseen.
+    seen = mean + float(scipy.special.ndtri(1.0 - half)) * spread / math.sqrt(n)
+    seen += few / n * (config.stands_out * epsilon) ** 2
+    asked, count, size = 0, int(hit.sum()), config.least_wide
+    if oracle.meter.budget is not None:
+        wide = min(wide, oracle.meter.budget - oracle.queries.total)
+    while asked < wide:
+        hopeless = bump_square_loss(wide_width(wide, hits_bound(count, half)), slope)
+        if asked and seen + hopeless > epsilon**2:
+            break  # the verdict is clear: the rest would be asked in vain
+        x_wide = WIDE * rng.standard_normal((min(size, wide - asked), oracle.input_dim))
+        y_wide = oracle(x_wide)
+        far = stand_out(x_wide, y_wide)
+        first = (x_wide, y_wide) if asked == 0 else first
+        hits.append(x_wide[far])
+        hit_answers.append(y_wide[far])
+        asked += len(x_wide)
+        count += int(far.sum())
+        size = min(2 * size, config.batch)
+    narrowest = wide_width(asked, hits_bound(count, half))
+    unseen = bump_square_loss(narrowest, slope)
     bound = seen + unseen
     certificate = Certificate.from_deviations(
-        np.concatenate(deviations),
+        np.linalg.norm(residual, axis=1),
         scale=float(np.sqrt(answers.var(axis=0).sum())),
         tolerance=epsilon,
         confidence=1.0 - delta,
         details={
-            "square loss": max(mean, 0.0),
+            "square loss": mean,
             "square loss bound": bound,
             "root mean square bound": math.sqrt(bound),
             "part of unseen bumps": unseen,
             "narrowest bump that could be seen": narrowest,
-            "answers per point": 2 if twice else 1,
+            "wide inputs": asked,
+            "inputs that stand out": count,
+            "answers per point": 1 if again is None else 2,
             **facts,
         },
     )
-    return certificate, bound
+    return SquareLoss(
+        certificate, bound, x, answers, *first, np.concatenate(hits),
+        np.concatenate(hit_answers),
+    )  # fmt: skip
+
+
+def _sizes(oracle: Oracle, need: float, config: LearnerCertificateConfig) -> tuple[int, int]:
+    """Return how many Gaussian and wide samples are asked, within the budget."""
+    most = config.most
+    budget = oracle.meter.budget
+    if budget is not None:
+        most = max(1, min(most, budget - oracle.queries.total))
+    n = min(config.least, max(1, 2 * most // 3))
+    return n, min(max(math.ceil(min(need, most)), config.least_wide), most - n)
+
+
+def _asked_twice(
+    oracle: Oracle,
+    x: FloatArray,
+    answers: FloatArray,
+    noise: NoiseModel,
+    config: LearnerCertificateConfig,
+) -> FloatArray | None:
+    """Ask a second time where answers are noisy and the budget allows it."""
+    budget = oracle.meter.budget
+    room = budget is None or budget - oracle.queries.total >= 2 * len(x)
+    if not room or float(noise.absolute.max()) <= config.coarse * float(answers.std()):
+        return None
+    return oracle(x, repeat=1)

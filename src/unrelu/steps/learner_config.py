@@ -68,6 +68,13 @@ class LearnerConfig:
     """Lines through bad samples, per first line."""
     futile: int = 3
     """Of them, how many may find nothing in a row."""
+    doubtful: float = 2.0
+    """A known point contradicts neurons that miss it by this many epsilon, beside the noise:
+    neurons that are good miss a sample by a third of epsilon, root mean square."""
+    doubt_lines: int = 24
+    """Lines through such points, ``futile`` of them through one."""
+    rounds: int = 4
+    """Certificates that may fail and hand what they saw to the search."""
     samples_per_parameter: float = 3.0
     """Gaussian samples for the polish of coarse answers; below 2 it overfits."""
     band: int = 4

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from unrelu._types import BoolArray, FloatArray
+from unrelu._types import BoolArray, FloatArray, IntArray
 from unrelu.kernels.learner_compress import compress_neurons
 from unrelu.kernels.learner_formulas import (
+    bump_slope,
     bump_width,
     coefficient_bound,
     lattice_noise,
@@ -32,7 +33,34 @@ from unrelu.steps.learner_search import gaussian_line, residual_noise, search_re
 from unrelu.steps.noise import NoiseModel, Samples
 from unrelu.steps.survey import SurveyLine, calibrate, scan_line, survey
 
-__all__ = ["LearnerConfig", "Learning"]
+__all__ = ["Doubts", "LearnerConfig", "Learning"]
+
+
+@dataclasses.dataclass
+class Doubts:
+    """Points at which an earlier result was contradicted, and how often lines went through.
+
+    Attributes
+    ----------
+    x, y
+        ``(n, d)`` and their answers, ``(n, m)``.
+    tries
+        Lines searched through each, ``(n,)``.
+    lines
+        Lines in all.
+    """
+
+    x: FloatArray
+    y: FloatArray
+    tries: IntArray = dataclasses.field(init=False)
+    lines: int = 0
+
+    def __post_init__(self) -> None:
+        self.tries = np.zeros(len(self.x), dtype=np.intp)
+
+    def joined(self, x: FloatArray, y: FloatArray) -> Doubts:
+        """Return these and more, all of them to be tried afresh."""
+        return Doubts(np.concatenate([self.x, x]), np.concatenate([self.y, y]))
 
 
 class Learning:
@@ -48,17 +76,20 @@ class Learning:
         relative: bool,
         norm_bound: float | None,
         narrowest: float | None,
+        width: int | None = None,
     ) -> None:
         self.oracle, self.rng, self.progress, self.config = oracle, rng, progress, config
         self.asked, self.relative = epsilon, relative
-        self.norm_bound, self.narrowest = norm_bound, narrowest
+        self.norm_bound, self.narrowest, self.width = norm_bound, narrowest, width
         d, m = oracle.input_dim, oracle.output_dim
         self.d = d
         self.x, self.y = np.empty((0, d)), np.empty((0, m))
         self.gaussian: BoolArray = np.empty(0, dtype=bool)
         self.noise = NoiseModel(np.zeros(m), np.zeros(m))
         self.lattice = 0.0
+        self.doubts = Doubts(np.empty((0, d)), np.empty((0, m)))
         self.neurons: Neurons | None = None
+        self.learned: Neurons | None = None
         self.candidates: list[Neurons] = []
         self.stages: list[StageReport] = []
 
@@ -108,7 +139,10 @@ class Learning:
 
     def sample(self, points: FloatArray, *, gaussian: bool = True) -> None:
         """Ask points and keep them with their answers; only Gaussian ones validate."""
-        answers = self.oracle(points)
+        self.add(points, self.oracle(points), gaussian=gaussian)
+
+    def add(self, points: FloatArray, answers: FloatArray, *, gaussian: bool) -> None:
+        """Keep points with their answers."""
         self.x = np.concatenate([self.x, points])
         self.y = np.concatenate([self.y, answers])
         self.gaussian = np.append(self.gaussian, np.full(len(points), gaussian))
@@ -129,14 +163,37 @@ class Learning:
         """Ask ``F - F'`` at points."""
         return np.asarray(self.oracle(points) - neurons(points))
 
-    def radius(self, neurons: Neurons | None) -> float:
+    def radius(self, neurons: Neurons) -> float:
         """R: given, or the largest norm seen."""
         if self.norm_bound is not None:
             return self.norm_bound
-        return 0.0 if neurons is None else float(neurons.strengths.max(initial=0.0))
+        return float(neurons.strengths.max(initial=0.0))
 
-    def hidden_radius(self, neurons: Neurons) -> float:
-        """R of terms that the answers' rounding noise gives away; 0 where it does not.
+    @property
+    def told(self) -> bool:
+        """Whether k and R are given: what may hide is then no assumption."""
+        return self.norm_bound is not None and self.width is not None
+
+    def assumed_total(self, neurons: Neurons) -> float:
+        """V: what the norms of neurons that may hide add up to, given or assumed.
+
+        k R where both are given. A missing k is taken from what was found; where
+        R is missing, no more is assumed to hide than was found, all norms added up.
+        """
+        if self.norm_bound is None:
+            return float(neurons.strengths.sum())
+        count = max(neurons.count, 1) if self.width is None else self.width
+        return count * self.norm_bound
+
+    def hidden_total(self, neurons: Neurons) -> float:
+        """V in force: what was given, or the larger of what is assumed and betrayed."""
+        assumed = self.assumed_total(neurons)
+        if self.told:
+            return assumed
+        return max(assumed, self.betrayed_total(neurons))
+
+    def betrayed_total(self, neurons: Neurons) -> float:
+        """V of terms that the answers' rounding noise gives away; 0 where it does not.
 
         A bump is a sum of large terms that cancel: zero nearly everywhere, but
         rounded in proportion to the terms. Printed decimals say nothing.
@@ -149,30 +206,26 @@ class Learning:
         eps = float(np.finfo(np.float32 if self.single else np.float64).eps)
         expected = eps * float(np.median(neurons.magnitudes(self.x[self.gaussian])))
         seen = float(self.noise.absolute.max())
-        return seen / eps if seen > self.config.unexplained * expected else 0.0
-
-    def radius_in_force(self, neurons: Neurons) -> float:
-        """R: given, or the larger of what was seen and what rounding noise gives away."""
-        if self.norm_bound is not None:
-            return self.norm_bound
-        return max(self.radius(neurons), self.hidden_radius(neurons))
+        # Terms of size 4 s, as those of a bump of slopes s, leave a noise of about eps s.
+        return 4.0 * seen / eps if seen > self.config.unexplained * expected else 0.0
 
     def samples_wanted(self, neurons: Neurons) -> int:
         """Gaussian samples after which no bump that matters should be unseen."""
         config = self.config
         if self.narrowest is not None:
             return max(config.pilot, samples_to_see(self.narrowest, config.miss))
-        seen = self.radius(neurons)
-        need = max(config.pilot, self.samples_for(seen))
-        if self.norm_bound is not None:
-            return need
-        usual = min(need, max(config.floor, int(config.effort * self.oracle.queries.total)))
-        hidden = self.hidden_radius(neurons)
-        return max(usual, min(config.probes, self.samples_for(hidden))) if hidden > seen else usual
+        assumed, total = self.assumed_total(neurons), self.hidden_total(neurons)
+        need = min(self.samples_for(assumed), config.certificate.most)
+        if self.norm_bound is None:
+            need = min(need, max(config.floor, int(config.effort * self.oracle.queries.total)))
+        if total > assumed:
+            need = max(need, min(config.probes, self.samples_for(total)))
+        return max(config.pilot, need)
 
-    def samples_for(self, radius: float) -> int:
-        """Return how many samples see every bump of slope ``radius`` that matters at epsilon."""
-        return samples_to_see(bump_width(0.5 * self.epsilon**2, radius), self.config.miss)
+    def samples_for(self, total: float) -> int:
+        """Return how many samples see every bump that matters at epsilon, for norms in all."""
+        width = bump_width(0.5 * self.epsilon**2, bump_slope(total))
+        return samples_to_see(width, self.config.miss)
 
     # ----------------------------------------------------------------- stages
 
@@ -281,36 +334,85 @@ class Learning:
         return float(np.median(np.abs((self.y - neurons(self.x))[self.gaussian])))
 
     def validate(self, neurons: Neurons) -> Neurons:
-        """Sample until no bump that matters can hide; follow what disagrees."""
+        """Sample until no bump that matters can hide; follow what disagrees.
+
+        Points that are known to contradict an earlier result come first.
+        """
         config = self.config
         followed = futile = 0
         while True:
             have, want = int(self.gaussian.sum()), self.samples_wanted(neurons)
             self.progress.update("samples", min(have, want), want, f"{neurons.count} neurons")
-            if self.mute or self.good(neurons):
+            doubt = None if self.mute else self.worst_doubt(neurons)
+            if doubt is None and (self.mute or self.good(neurons)):
                 if have >= want:
                     return neurons
                 with self.stage("samples"):
                     count = min(max(have, config.pilot), want - have)
                     self.sample(self.rng.standard_normal((count, self.d)))
                 continue
-            if followed >= config.residual_lines or futile >= config.futile:
+            if doubt is None and (followed >= config.residual_lines or futile >= config.futile):
                 return neurons
-            followed += 1
-            better = self.follow_residual(neurons)
-            futile = 0 if better is not None else futile + 1
+            if doubt is None:
+                followed += 1
+                better = self.follow_residual(neurons)
+                futile = 0 if better is not None else futile + 1
+            else:
+                better = self.follow_doubt(neurons, doubt)
             neurons = neurons if better is None else better
+
+    def contradicts(self, neurons: Neurons, x: FloatArray, y: FloatArray) -> FloatArray:
+        """Return how far answers lie from neurons, over what epsilon and noise allow, ``(n,)``."""
+        # Far out, errors of the neurons' directions grow with the input.
+        size = np.maximum(1.0, np.linalg.norm(x, axis=1) / math.sqrt(self.d))
+        noise = self.config.certificate.noise * np.linalg.norm(self.noise.at(x), axis=1)
+        allowed = self.config.doubtful * self.epsilon * size + noise
+        return np.asarray(np.linalg.norm(y - neurons(x), axis=1) / allowed)
+
+    def worst_doubt(self, neurons: Neurons) -> int | None:
+        """Return the known point that most contradicts neurons, if lines are left for it."""
+        doubts = self.doubts
+        if len(doubts.x) == 0 or doubts.lines >= self.config.doubt_lines:
+            return None
+        excess = self.contradicts(neurons, doubts.x, doubts.y)
+        excess[doubts.tries >= self.config.futile] = 0.0
+        worst = int(np.argmax(excess))
+        return worst if excess[worst] > 1.0 else None
+
+    def unexplained(self, neurons: Neurons) -> int:
+        """Count the known points that still contradict neurons."""
+        return int((self.contradicts(neurons, self.doubts.x, self.doubts.y) > 1.0).sum())
+
+    def follow_doubt(self, neurons: Neurons, index: int) -> Neurons | None:
+        """Search a line through a known point; None where that does not explain it."""
+        doubts = self.doubts
+        doubts.tries[index] += 1
+        doubts.lines += 1
+        x, y = doubts.x[index : index + 1], doubts.y[index : index + 1]
+        new = self.search_through(neurons, x[0])
+        if new is None:
+            return None
+        before, after = (self.contradicts(some, x, y)[0] for some in (neurons, new))
+        # Samples may not show at all what the point does; they must not get worse.
+        allowed = max(1.1 * self.square_error(neurons), (self.config.goal * self.epsilon) ** 2)
+        return new if after < 0.5 * before and self.square_error(new) <= allowed else None
 
     def follow_residual(self, neurons: Neurons) -> Neurons | None:
         """Search a line through the worst sample; None where that did not help."""
-        config = self.config
         residual = np.where(self.gaussian[:, None], self.y - neurons(self.x), 0.0)
         worst = int(np.argmax(np.linalg.norm(residual, axis=1)))
-        noise = residual_noise(
-            self.noise, residual[self.gaussian], self.d, self.epsilon, config.search
-        )
+        new = self.search_through(neurons, self.x[worst])
+        if new is None or self.square_error(new) >= 0.9 * self.square_error(neurons):
+            return None
+        return new
+
+    def search_through(self, neurons: Neurons, point: FloatArray) -> Neurons | None:
+        """Add the neurons that a line through a point shows; None where it shows none."""
+        config = self.config
+        residual = (self.y - neurons(self.x))[self.gaussian]
+        noise = residual_noise(self.noise, residual, self.d, self.epsilon, config.search)
         reach = config.search.survey.reach
-        line = gaussian_line(self.d, self.rng, reach=reach, through=self.x[worst])
+        line = gaussian_line(self.d, self.rng, reach=reach, through=point)
         with self.stage("residual search") as details:
             found = search_residual(
                 lambda points: self.residual(neurons, points),
@@ -335,7 +437,7 @@ class Learning:
                 polished = polish_neurons(new, self.x, self.y, keep=keep, config=config.polish)
             if self.square_error(polished) < self.square_error(new):
                 new = polished
-        return new if self.square_error(new) < 0.9 * self.square_error(neurons) else None
+        return new
 
     def unite(self, neurons: Neurons) -> Neurons:
         """Add to the better of two fits what only the other line showed, and polish.
@@ -452,8 +554,41 @@ class Learning:
         assert self.neurons is not None
         if not self.good(self.neurons):
             self.regress()
+        self.finish(self.neurons)
+
+    def learn_on(self) -> bool:
+        """Go on from a certificate that failed, whose samples and doubts are data by now.
+
+        Returns whether that changed the network.
+        """
+        assert self.learned is not None
+        before = neurons = self.learned
+        if self.coarse:
+            neurons = self.polish_far(neurons)
+        neurons = self.validate(neurons)
+        if self.coarse and not self.good(neurons):
+            neurons = self.grow(neurons)
+        self.finish(neurons)
+        return self.learned is not before
+
+    def polish_far(self, neurons: Neurons) -> Neurons:
+        """Fit neurons to all points, those far out included, if the doubts get fewer.
+
+        Few Gaussian samples tell of a neuron that is rarely on: its slope stays as noisy as
+        one line left it.
+        """
+        with self.stage("polish"):
+            new = polish_neurons(
+                neurons, self.x, self.y, keep=~self.gaussian, config=self.config.polish
+            )
+        good = self.good(new) or self.square_error(new) <= self.square_error(neurons)
+        return new if good and self.unexplained(new) < self.unexplained(neurons) else neurons
+
+    def finish(self, neurons: Neurons) -> None:
+        """Keep neurons as found, and with as few of them as epsilon allows."""
+        self.learned = neurons
         self.neurons = compress_neurons(
-            self.neurons, self.config.compression * self.epsilon, config=self.config.compress
+            neurons, self.config.compression * self.epsilon, config=self.config.compress
         )
 
     def hopeless(self) -> bool:
@@ -464,8 +599,13 @@ class Learning:
 
     def keep(self, neurons: Neurons) -> None:
         """Remember the best neurons so far: what is returned if the budget ends."""
-        if self.neurons is None or self.square_error(neurons) < self.square_error(self.neurons):
+        if self.neurons is None or self.rank(neurons) < self.rank(self.neurons):
             self.neurons = neurons
+
+    def rank(self, neurons: Neurons) -> tuple[bool, int, float]:
+        """Less is better: samples that agree, then known points, then the error itself."""
+        good = self.good(neurons)
+        return not good, self.unexplained(neurons) if good else 0, self.square_error(neurons)
 
 
 def bent_only(neurons: Neurons, more: Neurons) -> Neurons:
