@@ -41,7 +41,7 @@ import numpy as np
 
 from unrelu._random import RandomState, as_generator
 from unrelu._types import ArrayLike, FloatArray
-from unrelu.algorithms.query_learner import LearnerConfig, LearnerResult, learn_from_queries
+from unrelu.algorithms.query_learner import LearnerConfig, LearnerResult, learn_with_hints
 from unrelu.algorithms.span import SpanConfig, SpanResult, recover_span
 from unrelu.algorithms.three_layer import (
     ThreeLayerConfig,
@@ -51,8 +51,10 @@ from unrelu.algorithms.three_layer import (
 from unrelu.algorithms.two_layer import TwoLayerConfig, extract_two_layer
 from unrelu.core.explain import (
     NOISE_MULTIPLE,
+    Tolerance,
     contradicted,
     contradictions_of,
+    find_contradictions,
     target_changed,
     told_if_changed,
 )
@@ -68,6 +70,7 @@ from unrelu.core.price import (
 from unrelu.core.record import Record, Remembered, remembered
 from unrelu.diagnostics import Diagnosis, DiagnosisConfig, diagnose
 from unrelu.errors import BudgetExhausted
+from unrelu.networks import ReLUNetwork
 from unrelu.oracles.base import Oracle, Wrapper
 from unrelu.oracles.wrappers import Labels, LogOdds
 from unrelu.progress import Progress, as_progress
@@ -489,6 +492,7 @@ class _Run:
         self.chosen = plan.method
         self.flat_tried = self.deep_tried = False
         self.stages: list[StageReport] = []
+        self.rejected: list[ReLUNetwork] = []
 
     def choose(self) -> tuple[RecoveryResult, str]:
         """Return a result and the reason that led to it."""
@@ -592,8 +596,9 @@ class _Run:
 
     def _learn(self, epsilon: float) -> RecoveryResult:
         self.chosen = LEARNER
-        learned = learn_from_queries(
+        learned = learn_with_hints(
             self.target,
+            self._contradicting(),
             epsilon=epsilon,
             relative=True,
             certificate_samples=self.options.held_out,
@@ -602,6 +607,20 @@ class _Run:
             config=self.options.learner,
         )
         return self._copy(learned) if learned.success else learned
+
+    def _contradicting(self) -> tuple[FloatArray, FloatArray]:
+        """Return inputs and answers that networks of earlier attempts do not explain."""
+        facts, record = self.plan.diagnosis, self.target.record
+        allowed = max(NOISE_MULTIPLE * facts.noise, self.options.exact * facts.scale)
+        tolerance = Tolerance(allowed, record, "values")
+        points = [np.empty((0, facts.input_dim))]
+        answers = [np.empty((0, facts.output_dim))]
+        for network in self.rejected:
+            found = find_contradictions(record, network, tolerance)
+            if found:
+                points.append(found.points)
+                answers.append(found.answers)
+        return np.concatenate(points), np.concatenate(answers)
 
     def _copy(self, learned: LearnerResult) -> RecoveryResult:
         """Call a learned copy approximated, unless it is exact within the answers' noise.
@@ -660,8 +679,10 @@ class _Run:
         )
 
     def _remember(self, result: RecoveryResult) -> None:
-        """Keep the stages of an attempt that is followed by another."""
+        """Keep what an attempt has seen that is followed by another."""
         self.stages.extend(result.stages)
+        if result.network is not None:
+            self.rejected.append(result.network)
 
 
 def _judged(target: Remembered, learned: LearnerResult, tolerance: float) -> Certificate:

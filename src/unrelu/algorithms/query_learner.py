@@ -69,17 +69,20 @@ import dataclasses
 import itertools
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from unrelu._random import RandomState, as_generator
 from unrelu._types import FloatArray
+from unrelu.core.breakdown import Breakdown, as_breakdown
+from unrelu.core.price import price_learner
+from unrelu.core.record import Remembered, remembered
 from unrelu.errors import BudgetExhausted, InvalidInput
 from unrelu.kernels.learner_formulas import width_seen
 from unrelu.kernels.learner_neurons import Neurons
 from unrelu.networks import ReLUNetwork
-from unrelu.oracles import as_oracle
 from unrelu.oracles.base import Oracle
 from unrelu.progress import Progress, as_progress
 from unrelu.result import Provenance, RecoveryResult, StageReport, Status
@@ -239,7 +242,7 @@ def _learn(
     _check(epsilon, delta, width, norm_bound, bias_bound, narrowest, certificate_samples)
     if faithful and (width is None or norm_bound is None or bias_bound is None):
         raise InvalidInput("faithful=True needs width (k), norm_bound (R) and bias_bound (B)")
-    target = as_oracle(oracle)
+    target = remembered(oracle)
     if faithful and target.output_dim != 1:
         raise InvalidInput("faithful=True is for a single output, as the paper is")
     provenance = Provenance(
@@ -278,16 +281,21 @@ def _learn(
     network: ReLUNetwork | None = None
     checked: SquareLoss | None = None
     facts: dict[str, float | str] = {}
+    run.expect = _expectation(target, run)
+    status, message = Status.NUMERICAL_FAILURE, ""
     try:
-        if faithful:
-            network = _faithful(run, width, bias_bound, delta)
-        else:
-            run.learn()
-        network, facts, checked = _certified(run, network, bias_bound, delta)
-        status, message = _verdict(run, network, checked, delta)
-    except BudgetExhausted as error:
-        status = Status.BUDGET_EXHAUSTED
-        message = f"{error}; what was found until then is returned"
+        with as_breakdown():
+            if faithful:
+                network = _faithful(run, width, bias_bound, delta)
+            else:
+                run.learn()
+            network, facts, checked = _certified(run, network, bias_bound, delta)
+            status, message = _verdict(run, network, checked, delta)
+    except (BudgetExhausted, Breakdown) as error:
+        message = str(error)
+        if isinstance(error, BudgetExhausted):
+            status = Status.BUDGET_EXHAUSTED
+            message = f"{error}; what was found until then is returned"
         if run.neurons is not None:
             network = run.neurons.network()
         if network is not None:
@@ -309,6 +317,16 @@ def _learn(
         assumed=str(facts.get("assumed", "")),
         noise=float(run.noise.absolute.max()),
     )
+
+
+def _expectation(target: Remembered, run: Learning) -> Callable[[int, int], None]:
+    """Return what tells the price of so many neurons and so many samples."""
+
+    def expect(neurons: int, samples: int) -> None:
+        price = price_learner(run.d, neurons, coarse=run.coarse, samples=(samples, samples))
+        target.allowance.plan(price)
+
+    return expect
 
 
 def _certified(
@@ -339,6 +357,7 @@ def _certify(
     if run.neurons is not None and run.square_error(run.neurons) > run.epsilon**2:
         limits = dataclasses.replace(limits, most=min(limits.most, limits.least))
     run.progress.update("certificate", 0, None)
+    held = len(run.x)
     with run.stage("certificate"):
         return certify_square_loss(
             run.oracle,
@@ -349,6 +368,7 @@ def _certify(
             total=float(facts["norms that may hide, in all"]),
             noise=run.noise,
             facts=facts,
+            expect=lambda samples: run.expect(len(network.weights[0]), held + samples),
             rng=run.rng,
             config=limits,
         )

@@ -63,8 +63,8 @@ class Contradictions:
         Answers looked at.
     count
         How many of them disagree.
-    points
-        The worst of them, ``(n, d)``, worst first.
+    points, answers
+        The worst of them, ``(n, d)`` and ``(n, m)``, worst first.
     excess
         Largest deviation over its tolerance.
     rows
@@ -76,6 +76,7 @@ class Contradictions:
     compared: int
     count: int
     points: FloatArray
+    answers: FloatArray
     excess: float
     rows: tuple[int, int]
     norms: tuple[float, float]
@@ -156,6 +157,7 @@ def find_contradictions(record: Record, predict: Predict, tolerance: Tolerance) 
     """Compare all answers of a record with their predictions."""
     compared = count = 0
     points: list[FloatArray] = []
+    answers: list[FloatArray] = []
     excess: list[FloatArray] = []
     first, last = record.rows, 0
     for batch in record.batches():
@@ -174,16 +176,23 @@ def find_contradictions(record: Record, predict: Predict, tolerance: Tolerance) 
             first = min(first, batch.first + start + int(wrong[0]))
             last = max(last, batch.first + start + int(wrong[-1]))
             points.append(x[wrong])
+            answers.append(y[wrong])
             excess.append(over[wrong])
     if count == 0:
-        return Contradictions(compared, 0, np.empty((0, 0)), 0.0, (0, 0), (0.0, 0.0))
-    where, size = np.concatenate(points), np.concatenate(excess)
+        none = np.empty((0, 0))
+        return Contradictions(compared, 0, none, none, 0.0, (0, 0), (0.0, 0.0))
+    where, seen, size = (np.concatenate(part) for part in (points, answers, excess))
     norms = np.linalg.norm(where, axis=1)
     worst = np.argsort(-np.nan_to_num(size, nan=np.inf))[:WORST_KEPT]
     return Contradictions(
-        compared, count, where[worst], float(size[worst[0]]), (first, last),
-        (float(norms.min()), float(norms.max())),
-    )  # fmt: skip
+        compared=compared,
+        count=count,
+        points=where[worst],
+        answers=seen[worst],
+        excess=float(size[worst[0]]),
+        rows=(first, last),
+        norms=(float(norms.min()), float(norms.max())),
+    )
 
 
 def has_changed(oracle: Remembered, tolerance: Tolerance) -> bool | None:

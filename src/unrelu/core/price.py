@@ -109,14 +109,17 @@ def price_three_layer(
 
 
 def price_learner(
-    d: int, neurons: float, *, coarse: bool = False, samples: float = 8000.0
+    d: int, neurons: float, *, coarse: bool = False, samples: Price = (8_000, 28_000)
 ) -> Price:
     """Return the price of learning to an error, with so many samples and held-out inputs."""
 
     def price(k: float) -> float:
-        return k * (d + 2.0) * (10.0 if coarse else 2.5) + samples
+        return k * (d + 2.0) * (10.0 if coarse else 2.5)
 
-    return _range(price(max(1.0, neurons / UNSURE)), price(max(1.0, neurons * UNSURE)))
+    least, most = samples
+    return _range(
+        price(max(1.0, neurons / UNSURE)) + least, price(max(1.0, neurons * UNSURE)) + most
+    )
 
 
 def price_span(d: int, m: int, ranks: tuple[float, float]) -> Price:

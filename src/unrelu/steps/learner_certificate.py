@@ -103,6 +103,7 @@ def certify_square_loss(
     total: float,
     noise: NoiseModel,
     facts: dict[str, float | str],
+    expect: Callable[[int], None],
     rng: np.random.Generator,
     config: LearnerCertificateConfig,
 ) -> SquareLoss:
@@ -123,12 +124,15 @@ def certify_square_loss(
         Of the answers.
     facts
         What else was assumed, for the certificate's details.
+    expect
+        Told how many inputs will be asked, before they are.
     """
     half = 0.5 * delta  # for the sampling error of what is seen, and for what is not
     slope = bump_slope(total)
     few = hits_bound(0, half)
     need = wide_samples(bump_width(config.hidden * epsilon**2, slope), few)
     n, wide = _sizes(oracle, need, config)
+    expect(2 * n + wide)
 
     def stand_out(x: FloatArray, y: FloatArray) -> BoolArray:
         limit = config.noise * np.linalg.norm(noise.at(x), axis=1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -92,6 +92,7 @@ class Learning:
         self.learned: Neurons | None = None
         self.candidates: list[Neurons] = []
         self.stages: list[StageReport] = []
+        self.expect: Callable[[int, int], None] = lambda neurons, samples: None
 
     # ---------------------------------------------------------------- helpers
 
@@ -342,6 +343,7 @@ class Learning:
         followed = futile = 0
         while True:
             have, want = int(self.gaussian.sum()), self.samples_wanted(neurons)
+            self.expect(neurons.count, want)
             self.progress.update("samples", min(have, want), want, f"{neurons.count} neurons")
             doubt = None if self.mute else self.worst_doubt(neurons)
             if doubt is None and (self.mute or self.good(neurons)):
