@@ -299,7 +299,7 @@ def _from_path(path: Path, y: Any, target: str) -> SampleSource:
 def _open_npy(path: Path) -> Array:
     try:
         return np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, EOFError) as error:
         raise InvalidInput(f"{path} is not a readable .npy file: {error}") from error
 
 
@@ -309,7 +309,7 @@ def _load_npz(path: Path) -> Batch:
             return data["x"], data["y"]
     except KeyError as error:
         raise InvalidInput(f"{path} must hold arrays 'x' and 'y': {error}") from error
-    except (ValueError, OSError) as error:
+    except Exception as error:  # a damaged archive raises whatever its first wrong byte means
         raise InvalidInput(f"{path} is not a readable .npz file: {error}") from error
 
 

@@ -73,7 +73,10 @@ def test_environment_variables_set_options():
         (["doctor", "planted:20-10-1:x"], "planted:NAME:SEED"),
         (["doctor", "missing.safetensors"], "no file"),
         (["doctor", "no_such_module:f", "--input-dim", "3"], "cannot import"),
-        (["doctor", "planted:20-10-1", "--scale", "0"], "scale must be positive"),
+        (
+            ["doctor", "planted:20-10-1", "--scale", "0"],
+            "scale must be a finite number and more than 0",
+        ),
         (["ledger", "show", "missing.db"], "no ledger"),
         (["ledger", "prune", "missing.db", "--yes"], "no ledger"),
     ],
@@ -89,13 +92,13 @@ def test_unknown_options_and_commands_exit_two():
     run("no-such-command", code=2)
 
 
-def test_a_target_that_fails_exits_one_and_names_the_ledger(tmp_path, monkeypatch):
+def test_a_target_that_fails_exits_three_and_names_the_ledger(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bad_target.py").write_text(
         "n = 0\ndef f(x):\n    global n\n    n += 1\n    if n > 2: raise OSError('down')\n"
         "    return x.sum(axis=1)\n"
     )
-    result = run("doctor", "bad_target:f", "--input-dim", "2", "--ledger", "l.db", code=1)
+    result = run("doctor", "bad_target:f", "--input-dim", "2", "--ledger", "l.db", code=3)
     text = " ".join(result.stderr.split())
     assert "OSError: down" in text
     assert "safe in l.db" in text

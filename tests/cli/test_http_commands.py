@@ -81,7 +81,7 @@ def test_a_token_stays_out_of_everything_a_command_writes(tmp_path, monkeypatch)
             "extract", url, "--token-env", "MY_TOKEN", "--header-env", "X-Key=MY_TOKEN",
             "--ledger", "l.db", "--out", "clone.safetensors", "--json",
         )  # fmt: skip
-        gone = run("doctor", url + "x", "--token-env", "MY_TOKEN", "--input-dim", "10", code=1)
+        gone = run("doctor", url + "x", "--token-env", "MY_TOKEN", "--input-dim", "10", code=3)
     texts = [found.output, gone.output]
     texts += [p.read_bytes().decode("latin-1") for p in tmp_path.iterdir() if p.is_file()]
     assert len(texts) > 3

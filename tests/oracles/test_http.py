@@ -11,6 +11,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import ssl
 import subprocess
 import sys
@@ -24,7 +25,15 @@ import model_servers as servers
 import numpy as np
 import pytest
 
-from unrelu import BudgetExhausted, InvalidAnswer, InvalidInput, Ledger, OracleError, connect
+from unrelu import (
+    BudgetExhausted,
+    InvalidAnswer,
+    InvalidInput,
+    Ledger,
+    OracleError,
+    UnreluError,
+    connect,
+)
 from unrelu.algorithms.two_layer import extract_two_layer
 from unrelu.oracles import HTTPOptions
 from unrelu.oracles.http import parse_rate
@@ -546,6 +555,11 @@ def test_chaos_changes_nothing_but_the_count(tmp_path):
     assert calm.queries.total < received <= stormy.queries.total <= 20_000
 
 
+def searching(log: Path) -> int:
+    """Requests with more rows than the check of a model's identity has."""
+    return sum(len(line["rows"]) > 3 for line in servers.read_log(log))
+
+
 def test_a_client_killed_twenty_times_ends_with_the_same_bits(tmp_path):
     worker = Path(servers.__file__).with_name("http_worker.py")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -566,8 +580,9 @@ def test_a_client_killed_twenty_times_ends_with_the_same_bits(tmp_path):
         while True:
             process = spawn(url, "stormy.db")
             if kills < 20:
-                known, deadline = len(servers.read_log(log)), time.monotonic() + 60
-                while len(servers.read_log(log)) == known and process.poll() is None:
+                # Past the three rows that tell whether it is the same model.
+                known, deadline = searching(log), time.monotonic() + 60
+                while searching(log) == known and process.poll() is None:
                     assert time.monotonic() < deadline
                     time.sleep(0.001)
                 time.sleep(moments.random() * 0.02)
@@ -581,10 +596,111 @@ def test_a_client_killed_twenty_times_ends_with_the_same_bits(tmp_path):
             break
     assert kills >= 15
     assert found == expected
-    # Asked twice at most what was in flight at a kill: four requests of sixteen rows.
+    # Asked twice at most what was in flight at a kill, four requests of sixteen rows, and the
+    # three rows that tell at each start whether it is the same model.
     again = finished(log) - finished(tmp_path / "calm.log")
-    assert sum(again.values()) <= kills * 4 * 16
+    assert sum(again.values()) <= kills * (4 * 16 + 3)
     assert not finished(tmp_path / "calm.log") - finished(log)
+
+
+class Dripping:
+    """A server that sends a byte now and then, without end: headers, or a body."""
+
+    def __init__(self, start: bytes) -> None:
+        self.start = start
+        self.server = socket.create_server(("127.0.0.1", 0))
+        self.stop = threading.Event()
+        self.url = f"http://127.0.0.1:{self.server.getsockname()[1]}/p"
+
+    def __enter__(self) -> Dripping:
+        self.thread = threading.Thread(target=self.serve)
+        self.thread.start()
+        return self
+
+    def serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self.server.accept()
+                threading.Thread(target=self.drip, args=(client,), daemon=True).start()
+
+    def drip(self, client: socket.socket) -> None:
+        with client, contextlib.suppress(OSError):
+            client.sendall(self.start)
+            while not self.stop.wait(0.02):
+                client.sendall(b"a")
+
+    def __exit__(self, *_: object) -> None:
+        self.stop.set()
+        self.server.shutdown(socket.SHUT_RDWR)
+        self.server.close()
+        self.thread.join()
+
+
+@pytest.mark.parametrize(
+    "start",
+    [b"", b"HTTP/1.1 200 OK\r\nX-Long: ", b"HTTP/1.1 200 OK\r\nContent-Length: 99999\r\n\r\n"],
+    ids=["status line", "headers", "body"],
+)
+def test_the_deadline_of_a_request_holds_for_headers_too(start):
+    http = HTTPOptions(request='{"x": {{x}}}', answer="$.y", timeout=0.3, retries=1, backoff=0.0)
+    with Dripping(start) as server:
+        oracle = connect(server.url, input_dim=3, output_dim=1, http=http)
+        outcome = []
+
+        def client() -> None:
+            with pytest.raises(OracleError, match=r"within 0\.3 s"):
+                oracle(np.ones((2, 3)))
+            outcome.append(oracle.queries.total)
+
+        thread = threading.Thread(target=client, daemon=True)
+        thread.start()
+        thread.join(60)  # without a deadline it would never end
+        assert outcome == [4]  # both tries left, and are counted
+
+
+@pytest.mark.parametrize("body", [
+    b"[]", b"5", b"null", b'{"inputs": 5}', b'{"inputs": ["x"]}', b'{"inputs": [{"shape": 5}]}',
+    b'{"inputs": [{"shape": [1]}], "extensions": 7}', b"[" * 100_000, b"\xff\xfe",
+    b'{"inputs": [{"shape": [-1, "a"], "datatype": 5}]}',
+])  # fmt: skip
+def test_descriptions_of_any_shape_are_read_or_refused(body):
+    def respond(path, content, n):
+        return 200, {}, body
+
+    with Scripted(respond) as server:
+        for given in ({}, {"input_dim": 3}):
+            with pytest.raises(UnreluError):
+                connect(server.root + "/v2/models/m", http=HTTPOptions(**FAST), **given)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1.0, 0.0, "5", True, None])
+@pytest.mark.parametrize(
+    "name", ["timeout", "rate", "concurrency", "retries", "patience", "backoff", "backoff_limit"]
+)
+def test_numbers_that_are_none_are_refused(name, value):
+    if (name == "rate" and value is None) or (value == 0.0 and name in ZERO_IS_FINE):
+        return
+    with pytest.raises(InvalidInput, match=name):
+        HTTPOptions(**{name: value})
+
+
+ZERO_IS_FINE = {"retries", "patience", "backoff", "backoff_limit"}
+
+
+def test_names_of_headers_and_waits_that_make_no_sense(monkeypatch):
+    monkeypatch.setenv("A_TOKEN", "x")
+    for header in ("X Key", "Schlüssel", "", "A\nB"):
+        http = HTTPOptions(
+            request='{"x": {{x}}}', answer="$", header_variables={header: "A_TOKEN"}
+        )
+        with pytest.raises(InvalidInput, match="header"):
+            connect("http://127.0.0.1:9/p", input_dim=2, http=http)
+    assert retry_after({"Retry-After": "nan"}) is None
+    assert retry_after({"Retry-After": "inf"}) == float("inf")
+    assert retry_after({"Retry-After": "Mon, 01 Jan 99999999999 00:00:00 GMT"}) is None
+    for text in ("nan/s", "inf/s", "1e400/s", "-5/s", "0/s", "9" * 400 + "/s", "5/year", ""):
+        with pytest.raises(InvalidInput, match="rate"):
+            parse_rate(text)
 
 
 def test_a_refused_description_and_an_error_page_give_one_sentence():

@@ -75,6 +75,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from unrelu._numbers import real_number
 from unrelu._random import RandomState, as_generator
 from unrelu._types import ArrayLike, FloatArray
 from unrelu.algorithms._span_common import SpanConfig, SpanResult, SpanRun
@@ -221,10 +222,8 @@ def _check_arguments(
         raise InvalidInput(f"answers must be 'values' or 'labels', got {answers!r}")
     if rank is not None and not 1 <= rank <= n:
         raise InvalidInput(f"rank must be between 1 and {n}, got {rank}")
-    if not tolerance >= 0:
-        raise InvalidInput(f"tolerance must be zero or more, got {tolerance}")
-    if not (np.isfinite(scale) and scale > 0):
-        raise InvalidInput(f"scale must be positive, got {scale}")
+    real_number(tolerance, "tolerance", least=0.0)
+    real_number(scale, "scale", above=0.0)
     if answers == "labels" and oracle.output_dim != 1:
         raise InvalidInput(
             f"labels come in one column, the target answers {oracle.output_dim}: "
@@ -266,7 +265,7 @@ def recover_span_from_replies(
         if isinstance(source, (str, os.PathLike)):
             try:
                 source = np.load(source, mmap_mode="r", allow_pickle=False)
-            except (OSError, ValueError) as error:
+            except (OSError, ValueError, EOFError) as error:
                 raise InvalidInput(f"cannot read {name} from {source}: {error}") from error
         array = np.asarray(source)
         return array[:, None] if array.ndim == 1 else array

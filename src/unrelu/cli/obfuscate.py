@@ -38,7 +38,7 @@ def _load_images(path: Path | None, count: int, n: int) -> FloatArray:
     if path is not None and path.is_file():
         try:
             images = np.asarray(np.load(path, allow_pickle=False), dtype=np.float64)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, EOFError) as error:
             raise InvalidInput(f"cannot read images from {path}: {error}") from error
         images = images.reshape(len(images), -1) if images.ndim > 1 else images[None]
     else:

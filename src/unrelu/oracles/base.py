@@ -196,8 +196,10 @@ def _as_numbers(raw: Any) -> FloatArray:
 def check_points(x: ArrayLike, input_dim: int) -> FloatArray:
     """Return ``x`` as a C-contiguous float64 ``(n, d)`` array, or raise."""
     try:
+        if np.iscomplexobj(x):
+            raise TypeError("they are complex")
         points = np.ascontiguousarray(x, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InvalidInput(f"x is not an array of numbers: {error}") from error
     if points.ndim != 2 or points.shape[1] != input_dim:
         raise InvalidInput(f"x must have shape (n, {input_dim}), got {points.shape}")

@@ -110,7 +110,9 @@ class Simulation:
         self.probabilities = isinstance(result, TwoLayerResult) and result.answers == "log-odds"
         stages = result.queries.by_stage
         looked = sum(stages.get(name, 0) for name in ("connect", "diagnosis", "depth"))
-        self.total = result.queries.total - stages.get("figure", 0)
+        # Rows of the report's own, and those of runs that were resumed, are not the attack's.
+        aside = stages.get("figure", 0) + stages.get("identity", 0)
+        self.total = result.queries.total - aside
         # What an attacker needs who knows the method: neither the first look nor certainty.
         self.spent = max(1, self.total - stages.get("certificate", 0) - looked)
         self.full_width = width_of(result)

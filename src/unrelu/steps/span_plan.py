@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from unrelu._numbers import real_number, whole_number
 from unrelu._random import RandomState, as_generator
 from unrelu._types import FloatArray
 from unrelu.errors import InvalidInput
@@ -65,15 +66,13 @@ class SpanPlan:
         For smooth networks take a step near the square root of the answers'
         relative precision, about 1e-7.
         """
-        if input_dim < 1 or gradients < 1:
-            raise InvalidInput("a plan needs at least one input and one gradient")
-        if not scale > 0:
-            raise InvalidInput(f"scale must be positive, got {scale}")
+        input_dim = whole_number(input_dim, "input_dim", least=1)
+        gradients = whole_number(gradients, "gradients", least=1)
+        scale = real_number(scale, "scale", above=0.0)
         size = DEFAULT_STEP * scale * np.sqrt(input_dim / 784.0) if step is None else step
-        if not size > 0:
-            raise InvalidInput(f"step must be positive, got {step}")
+        size = real_number(size, "step", above=0.0)
         seed = int(as_generator(rng).integers(2**62))
-        return cls(int(input_dim), int(gradients), float(size), float(scale), seed)
+        return cls(input_dim, gradients, size, scale, seed)
 
     @property
     def block(self) -> int:
