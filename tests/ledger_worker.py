@@ -1,29 +1,45 @@
 """A run in a process of its own, for tests that kill it.
 
-Usage: ledger_worker.py FOLDER run|extract|fill. The target logs each batch it
-answers to FOLDER/asked.log; a run is adaptive (each batch depends on the
-answers before) and prints the bits of its final state.
+Usage: ledger_worker.py FOLDER run|extract|fill [ENOUGH]. The target logs each batch
+it answers to FOLDER/asked.log, and after ENOUGH of them waits to be killed; a run is
+adaptive (each batch depends on the answers before) and prints the bits of its final
+state.
 """
 
 from __future__ import annotations
 
 import hashlib
+import signal
 import sys
 from pathlib import Path
-from typing import TextIO
 
 import numpy as np
 
+import exact_sums
 from unrelu import LedgerError, connect, planted
 from unrelu.algorithms.two_layer import extract_two_layer
 
 
-def extract(folder: Path, log: TextIO) -> int:
+class Log:
+    """Writes down each batch; after enough of them it never comes back."""
+
+    def __init__(self, folder: Path, enough: float) -> None:
+        self.file = (folder / "asked.log").open("a", buffering=1)
+        self.left = enough
+
+    def write(self, x: np.ndarray) -> None:
+        self.file.write(hashlib.blake2b(x.tobytes(), digest_size=8).hexdigest() + "\n")
+        self.left -= 1
+        if self.left <= 0:
+            signal.pause()
+
+
+def extract(folder: Path, log: Log) -> int:
     network = planted.random_network(30, 20, 1, rng=0)
 
     def target(x: np.ndarray) -> np.ndarray:
-        log.write(hashlib.blake2b(x.tobytes(), digest_size=8).hexdigest() + "\n")
-        return network(x)
+        log.write(x)
+        return exact_sums.evaluate(network, x)
 
     oracle = connect(target, input_dim=30, ledger=folder / "l.db", name="target", batch_size=8)
     result = extract_two_layer(oracle, rng=5)
@@ -31,13 +47,14 @@ def extract(folder: Path, log: TextIO) -> int:
     return 0
 
 
-def main(folder: Path, what: str) -> int:
-    log = (folder / "asked.log").open("a", buffering=1)
+def main(folder: Path, what: str, enough: float) -> int:
+    log = Log(folder, enough)
     weights = np.random.default_rng(0).standard_normal((6, 6))
 
     def target(x: np.ndarray) -> np.ndarray:
-        log.write(hashlib.blake2b(x.tobytes(), digest_size=8).hexdigest() + "\n")
-        return np.tanh(x @ weights)
+        log.write(x)
+        z = exact_sums.product(x, weights)
+        return z / (1.0 + np.abs(z))
 
     if what == "extract":
         return extract(folder, log)
@@ -61,4 +78,4 @@ def main(folder: Path, what: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), sys.argv[2]))
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2], float((*sys.argv, "inf")[3])))
