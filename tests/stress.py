@@ -7,7 +7,9 @@ it ends, and everything ends after ``--limit`` seconds.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 
@@ -28,12 +30,17 @@ def main() -> int:
     options = parser.parse_args()
     spin = [sys.executable, "-c", SPIN, str(options.limit), str(os.getpid())]
     busy = [subprocess.Popen(spin) for _ in range(options.busy)]
+    # A group of its own: its children end with it.
+    command = subprocess.Popen(options.command, start_new_session=True)
     try:
-        return subprocess.run(options.command, check=False, timeout=options.limit).returncode
+        return command.wait(options.limit)
     except subprocess.TimeoutExpired:
         print(f"not finished after {options.limit:g} s", file=sys.stderr)
         return 124
     finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(command.pid, signal.SIGKILL)
+        command.wait()
         for process in busy:
             process.kill()
             process.wait()
