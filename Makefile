@@ -6,6 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 SUITE ?= quick
 JOBS ?= 2
+THREADS ?= 1
+BUSY ?= 16
 SERVER ?= unrelu
 REQUIRED ?=
 STAMP := $(VENV)/.installed
@@ -13,7 +15,7 @@ EXTRAS := onnx,sklearn,http,dask,parquet,report
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test torch environments check format bench docs clean help
+.PHONY: demo test stress torch environments check format bench docs clean help
 
 help: ## show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -31,8 +33,11 @@ ifeq ($(SERVER),mlserver)
 endif
 	$(BIN)/unrelu demo --server $(SERVER)
 
-test: $(STAMP) ## run the default tests (under 10 minutes on 2 cores)
-	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+test: $(STAMP) ## run the default tests (under 10 minutes on 2 cores; THREADS=2 for two BLAS threads)
+	OPENBLAS_NUM_THREADS=$(THREADS) OMP_NUM_THREADS=$(THREADS) $(BIN)/python -m pytest -n $(JOBS) $(ARGS)
+
+stress: $(STAMP) ## run the default tests while 16 busy processes share the cores (an hour, two at most)
+	$(BIN)/python tests/stress.py --busy $(BUSY) $(MAKE) test
 
 torch: ## run the tests of torch and JAX in their environment (part of make environments)
 	.venvs/torch/bin/python -m pytest -p no:cacheprovider tests/oracles/test_torch.py \

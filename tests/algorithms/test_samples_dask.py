@@ -2,8 +2,6 @@
 
 import os
 import signal
-import threading
-import time
 
 import numpy as np
 import pytest
@@ -62,11 +60,15 @@ def test_arrays_files_and_dask_arrays_agree_with_one_process(client, data, tmp_p
     _agree(one, learn_from_samples(x, array.from_array(data[1], chunks=10_000), rng=0))
 
 
-class _Slow:
-    """A kernel that gives a killer time to strike."""
+class _Fatal:
+    """A kernel that kills one worker in the middle of its first batch."""
+
+    def __init__(self, victim):
+        self.victim = victim
 
     def __call__(self, x, y, start):
-        time.sleep(0.3)
+        if os.getpid() == self.victim:
+            os.kill(self.victim, signal.SIGKILL)
         return start, float(x.sum())
 
 
@@ -74,10 +76,10 @@ def test_a_killed_worker_loses_nothing(client, data):
     plan = Plan(rows=4000)
     expected = list(map_batches(as_source(*data), lambda x, y, s: (s, float(x.sum())), plan))
     victim = next(iter(client.run(os.getpid).values()))
-    killer = threading.Timer(0.8, os.kill, (victim, signal.SIGKILL))
-    killer.start()
-    found = list(map_batches(as_source(*data), _Slow(), Plan(rows=4000, scheduler=client)))
-    killer.join()
+    kernel = _Fatal(victim)
+    found = list(map_batches(as_source(*data), kernel, Plan(rows=4000, scheduler=client)))
+    client.wait_for_workers(2)  # the nanny has started another one
+    assert victim not in client.run(os.getpid).values()
     # Every batch once and in order; a sum of 16,000 numbers rounds at 1e-12.
     assert [start for start, _ in found] == [start for start, _ in expected]
     np.testing.assert_allclose([v for _, v in found], [v for _, v in expected], atol=1e-9)

@@ -114,3 +114,24 @@ def test_too_few_answers_change_nothing():
 def test_exact_units_with_exact_answers_change_nothing():
     _, start, covariance, x, _, deviations = problem(0)
     assert fit_units(start, covariance, x, start(x), deviations) is None
+
+
+def test_answers_that_differ_from_a_batch_by_rounding_are_exact():
+    """Term by term the same sum differs in its last bits from the fit's own batches."""
+    _, start, covariance, x, _, deviations = problem(0)
+    z = sum(x[:, [j]] * start.weights[:, j] for j in range(6)) + start.biases
+    answers = x @ start.linear.T + start.constant + np.maximum(z, 0.0) @ start.outputs.T
+    assert np.any(answers != start(x))
+    assert fit_units(start, covariance, x, answers, deviations) is None
+
+
+@pytest.mark.parametrize("left", [0.0, 1e-157, 1e-20])
+def test_a_network_that_is_off_at_most_points_leaves_no_scale(left):
+    """Its answers are exact there, and what the constant is off by is no noise."""
+    _, start, covariance, x, _, deviations = problem(1)
+    beyond = 2.0 * np.abs(x).max() * np.sign(start.weights)
+    off = dataclasses.replace(
+        start, anchors=beyond, linear=np.zeros((1, 6)), value=np.array([left])
+    )
+    np.testing.assert_array_equal(off(x), left)
+    assert fit_units(off, covariance, x, np.zeros((len(x), 1)), deviations, skip=False) is None

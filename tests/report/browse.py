@@ -9,6 +9,7 @@ from playwright.sync_api import sync_playwright
 
 def look(browser, address, width, scheme):
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page.set_default_timeout(0.0)  # the caller's patience ends it, however busy the machine
     console, requests, dialogs = [], [], []
     page.on("console", lambda message: console.append(message.text))
     page.on("pageerror", lambda error: console.append(str(error)))
@@ -40,7 +41,9 @@ def main(chromium, path):
     address = Path(path).absolute().as_uri()
     with sync_playwright() as engine:
         browser = engine.chromium.launch(
-            executable_path=chromium, args=["--no-sandbox", "--disable-dev-shm-usage"]
+            executable_path=chromium,
+            args=["--no-sandbox", "--disable-dev-shm-usage"],
+            timeout=0.0,
         )
         seen = {
             f"{width} {scheme}": look(browser, address, width, scheme)

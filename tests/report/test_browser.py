@@ -34,7 +34,7 @@ def test_the_report_in_a_browser(tmp_path):
     path.write_text(render_page(audit(oracle, rng=0, image_shape=(4, 4), config=QUICK)))
     done = subprocess.run(
         [PYTHON, Path(__file__).with_name("browse.py"), CHROMIUM, path],
-        capture_output=True, text=True, check=False, timeout=300,
+        capture_output=True, text=True, check=False, timeout=900,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     views = json.loads(done.stdout)

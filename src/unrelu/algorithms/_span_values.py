@@ -94,7 +94,8 @@ def span_from_values(
 
 def _nothing_moves(run: SpanRun, scale: float) -> SpanResult:
     x = scale * run.rng.standard_normal((run.config.step_points, run.oracle.input_dim))
-    if (run.oracle(x) != run.oracle(x[:1])).any():
+    # One batch: alone, the same row may differ in its last bits.
+    if np.ptp(run.oracle(x), axis=0).any():
         message = (
             "answers differ between distant inputs but never move over short ones: they look "
             "like labels; pass answers='labels'"

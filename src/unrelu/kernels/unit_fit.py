@@ -61,6 +61,18 @@ def _residuals(units: Units, points: FloatArray, answers: FloatArray) -> FloatAr
     )
 
 
+def _rounding(units: Units, points: FloatArray) -> FloatArray:
+    """Return the rounding of each value: of the sizes of all terms that it is summed from.
+
+    A batch's product and a row's differ by as much.
+    """
+    sizes = np.abs(points)
+    largest = sizes @ np.abs(units.weights).T + np.abs(units.biases)
+    terms = sizes @ np.abs(units.linear).T + np.abs(units.constant)
+    terms += largest @ np.abs(units.outputs).T
+    return np.asarray(np.finfo(np.float64).eps * terms)
+
+
 _Entries = tuple[NDArray[np.intp], NDArray[np.intp]]
 
 
@@ -263,13 +275,15 @@ def fit_units(
     solver: _Solver | None = None
     again = True
     variance = 1.0
+    rounding = _rounding(units, points)
     for _ in range(config.steps):
         rest = _residuals(units, points, answers)
+        # Where most answers are exact (those of a network that is off there), what is left
+        # tells their rounding and no deviation: nothing to fit, or to scale by.
+        if np.median(np.abs(rest) - rounding) <= 0.0:
+            break
         off = np.abs(rest * precision)
         usual = config.trim * float(np.median(off))
-        # Answers met to far below their deviations are exact: nothing is left to fit.
-        if usual <= np.finfo(np.float64).eps:
-            break
         scale = precision * (usual / np.maximum(off, usual))
         square = float(np.sum((rest * scale) ** 2))
         variance = float(np.median(off) / 0.6745) ** 2 * answers.size / (answers.size - size)
