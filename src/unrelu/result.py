@@ -96,6 +96,14 @@ class StageReport:
     details: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
 
+def _root_mean_square(values: NDArray[np.float64]) -> float:
+    """Return it without squaring numbers that would overflow."""
+    largest = float(values.max())
+    if not 0.0 < largest < np.inf:
+        return largest
+    return largest * float(np.sqrt(np.mean((values / largest) ** 2)))
+
+
 @dataclasses.dataclass(frozen=True)
 class Certificate:
     """What oracle access alone says about the quality of a recovery.
@@ -167,7 +175,7 @@ class Certificate:
         return cls(
             samples=n,
             max_deviation=float(per_point.max()),
-            rms_deviation=float(np.sqrt(np.mean(values**2))),
+            rms_deviation=_root_mean_square(values),
             scale=float(scale),
             tolerance=float(tolerance),
             exceeding=failed,

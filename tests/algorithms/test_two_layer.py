@@ -8,12 +8,15 @@ import pytest
 from unrelu import planted
 from unrelu.algorithms.two_layer import TwoLayerConfig, TwoLayerResult, extract_two_layer
 from unrelu.errors import InvalidAnswer, InvalidInput
+from unrelu.kernels.units import Units
 from unrelu.metrics import compare, function_error
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles import Cast, Noisy, Rounded, Softmax, as_oracle, connect
 from unrelu.planted import HOSTILE, random_network
 from unrelu.result import RecoveryResult, Status
+from unrelu.steps.certify import certify_units
 from unrelu.steps.domains import as_domain
+from unrelu.steps.noise import NoiseModel
 
 
 def relative_error(network, truth, **options):
@@ -397,3 +400,128 @@ def test_a_line_that_only_ends_ahead_stays_in_the_orthant():
     points = line.points(np.array([line.low, line.high]))
     assert np.isfinite(points).all()
     assert (points >= 0).all()
+
+
+def without_biases(d, k, m, seed):
+    """Return a network without biases, and how many of its hyperplanes cut the orthant."""
+    rng = np.random.default_rng(seed)
+    rows, outputs = rng.standard_normal((k, d)), rng.standard_normal((m, k))
+    cuts = (rows > 0).any(axis=1) & (rows < 0).any(axis=1)
+    return ReLUNetwork([rows, outputs], [np.zeros(k), np.zeros(m)]), int(cuts.sum())
+
+
+@pytest.mark.parametrize("shape", [(5, 5, 1), (10, 16, 3), (4, 6, 2), (20, 10, 1)])
+@pytest.mark.parametrize("seed", range(3))
+def test_without_biases_all_hyperplanes_meet_in_the_corner_of_the_orthant(shape, seed):
+    truth, width = without_biases(*shape, seed)
+    result = extract_two_layer(truth, domain="nonnegative", rng=seed)
+    assert result.success, result.message
+    assert result.width == width
+    x = np.abs(np.random.default_rng(seed + 50).standard_normal((20_000, shape[0])))
+    f = truth(x)
+    # Rounding times the conditioning of lines found on short chords, as for other networks.
+    assert np.abs(result.network(x) - f).max() < 1e-8 * f.std()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_small_values_around_a_half_are_recovered_as_values(seed):
+    truth = random_network(6, 5, 1, rng=seed)
+    oracle = connect(lambda x: 0.5 + 1e-7 * truth(x), input_dim=6, output_dim=1)
+    result = extract_two_layer(oracle, rng=seed)
+    assert result.answers == "values"
+    assert result.success, result.message
+    x = np.random.default_rng(seed).standard_normal((2000, 6))
+    error = np.abs((result.network(x) - 0.5) * 1e7 - truth(x)).max()
+    assert error < 1e-6 * truth(x).std()  # rounding of 0.5, 1e-9 of the spread, averaged
+
+
+@pytest.mark.parametrize("decades", [3, 9, 12])
+@pytest.mark.parametrize("seed", range(3))
+def test_every_output_is_recovered_at_its_own_scale(decades, seed):
+    truth = random_network(6, 5, 2, rng=seed)
+    factor = np.array([1.0, 10.0**decades])
+    scaled = ReLUNetwork(
+        [truth.weights[0], truth.weights[1] * factor[:, None]],
+        [truth.biases[0], truth.biases[1] * factor],
+    )
+    result = extract_two_layer(scaled, rng=seed)
+    assert result.success, result.message
+    x = np.random.default_rng(seed).standard_normal((2000, 6))
+    error = np.abs(result.network(x) - scaled(x)).max(axis=0) / scaled(x).std(axis=0)
+    assert error.max() < 1e-9
+    small, large = result.certificate.details["tolerance per output"]
+    assert small < 1e-6 * scaled(x)[:, 0].std()
+    assert large == result.certificate.tolerance
+
+
+def test_a_small_output_is_not_judged_by_the_size_of_a_large_one():
+    linear = np.zeros((2, 5))
+    linear[1, 0] = 1e9
+    units = Units.affine(linear, np.zeros(5), np.zeros(2))
+    noise = NoiseModel(np.array([1e-16, 1e-7]), np.zeros(2))
+
+    def objection(small):
+        def target(x):
+            return np.stack([small(x), 1e9 * x[:, 0]], axis=1)
+
+        verdict = certify_units(
+            connect(target, input_dim=5, output_dim=2), units, np.zeros((2, 2)), noise,
+            as_domain("all", 5), measured=noise, levels=np.ones(2), rng=np.random.default_rng(0),
+        )  # fmt: skip
+        return verdict.objection
+
+    assert not objection(lambda x: np.zeros(len(x)))
+    assert objection(lambda x: 1e-3 * x[:, 1])  # 1e-12 of the large output's spread
+    assert objection(lambda x: 1e-3 * (x[:, 1] > 2.0))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_failed_certificate_is_where_the_search_goes_on(seed):
+    # A bump of width 0.02 beside four units: few lines meet it, the certificate's do.
+    rng = np.random.default_rng(seed)
+    base = random_network(5, 4, 1, rng=seed)
+    row = rng.standard_normal(5)
+    row /= 0.01 * np.linalg.norm(row)
+    truth = ReLUNetwork(
+        [np.concatenate([base.weights[0], [row] * 3]),
+         np.concatenate([base.weights[1], [[1.0, -2.0, 1.0]]], axis=1)],
+        [np.concatenate([base.biases[0], [1.0, 0.0, -1.0]]), base.biases[1]],
+    )  # fmt: skip
+    result = extract_two_layer(truth, rng=seed)
+    assert result.success, result.message
+    assert result.width == 7
+    assert relative_error(result.network, truth) < 1e-6
+    # The rows of failed certificates count as search: one certificate's worth is left.
+    assert result.queries.by_stage["certificate"] == 1000 + 4 * 512 + 64 * 4
+    assert result.queries.total == sum(result.queries.by_stage.values())
+
+
+def test_what_is_looser_than_exact_is_not_called_recovered():
+    # Answers of 0.5 leave 1e-16 / 1e-12 = 1e-4 of the spread to rounding.
+    truth = random_network(6, 5, 1, rng=1)
+    oracle = connect(lambda x: 0.5 + 1e-12 * truth(x), input_dim=6, output_dim=1)
+    result = extract_two_layer(oracle, rng=1)
+    assert result.status in {Status.APPROXIMATED, Status.ILL_CONDITIONED}
+    assert result.network is not None
+
+
+@pytest.mark.parametrize("value", [0.0, 0.5, 1e300, -3e-300])
+@pytest.mark.parametrize("domain", ["all", "nonnegative", (0.0, 1.0)])
+def test_constants_of_any_size(value, domain):
+    oracle = connect(lambda x: np.full((len(x), 1), value), input_dim=4, output_dim=1)
+    result = extract_two_layer(oracle, domain=domain, rng=0)
+    assert result.success, result.message
+    assert result.width == 0
+    x = np.random.default_rng(0).uniform(size=(100, 4))
+    np.testing.assert_allclose(result.network(x), value, rtol=1e-12)
+
+
+def test_an_affine_function_in_float32_has_no_units_to_lift():
+    row = np.random.default_rng(0).standard_normal((1, 400)).astype(np.float32)
+
+    def target(x):
+        return x.astype(np.float32) @ row.T + np.float32(1)
+
+    result = extract_two_layer(connect(target, input_dim=400, output_dim=1), rng=0)
+    assert result.width == 0
+    assert result.status in {Status.RECOVERED, Status.APPROXIMATED}

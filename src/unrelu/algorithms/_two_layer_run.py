@@ -76,9 +76,8 @@ class Extraction(KnownUnits):
         self.units, self.lifted, self.fitted, self.misfit = None, False, False, False
         self.checked = self.checked[0][:0], self.checked[1][:0]
         line = self.shorten(self.domain.line(self.rng, self.reach))
-        near = 10.0 * self.domain.scale if self.domain.kind != "box" else math.inf
         with self.stage("calibration"):
-            self.noise, seeds = calibrate(self.ask, line, near=near)
+            self.noise, seeds = calibrate(self.ask, line, near=self.near())
         if (self.levels != 1.0).any():
             self.noise = self.noise.at_least(np.concatenate([y for _, y in seeds]), self.levels)
         self.measured = self.noise
@@ -202,10 +201,8 @@ class Extraction(KnownUnits):
             known = np.clip(known, line.low, line.high)
             positions = np.unique(np.concatenate([positions, known]))
             answers = self.ask(line.points(positions))
-            if self.domain.kind == "box":
-                self.noise = self.noise.at_least(answers, self.levels)
-                assert self.measured is not None
-                self.measured = self.measured.at_least(answers, self.levels)
+            if self.domain.bounds is not None:  # the first line may have seen a constant only
+                self.notice_size(answers, line.norms(positions))
             noise = self.residual_noise()
             if self.units is not None:
                 answers = answers - self.units(line.points(positions))
@@ -230,6 +227,19 @@ class Extraction(KnownUnits):
             details |= {"kinks": len(scan.kinks)}
         self.join(found.units, found.covariance)
         return len(scan.kinks)
+
+    def notice_size(self, answers: FloatArray, norms: FloatArray) -> None:
+        """Let the noise be no less than the rounding of answers at inputs of given norms."""
+        assert self.noise is not None
+        assert self.measured is not None
+        self.noise, self.measured = (
+            model.at_least(answers, self.levels, norms=norms, near=self.near())
+            for model in (self.noise, self.measured)
+        )
+
+    def near(self) -> float:
+        """Norm of inputs up to which noise is absolute; beyond, it grows with them."""
+        return 10.0 * self.domain.scale if self.domain.kind != "box" else math.inf
 
     def join(self, new: Units, covariance: FloatArray) -> None:
         """Add units found in the residual."""

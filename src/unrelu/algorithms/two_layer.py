@@ -21,9 +21,11 @@ units, units sharing a hyperplane and affine functions are fine.
 Guarantee
 ---------
 RECOVERED: the returned network agreed with the target at every held-out point
-of the certificate, within the stated tolerance: rounding of the answers and
-the predicted error of the recovery. Units that share one hyperplane are
-returned as one; units without a kink in the domain are part of the affine term.
+of the certificate, each output within its predicted error, and the stated
+tolerance is at most 1e-6 of the spread (float64 answers) or 100 deviations of
+an answer (others). APPROXIMATED: it agreed, and the tolerance is larger. Units
+that share one hyperplane are returned as one; units without a kink in the
+domain are part of the affine term.
 
 Map to the paper
 ----------------
@@ -34,7 +36,7 @@ FIND_HP, Algorithm 3                        :func:`unrelu.steps.survey.survey`
 IS_CONVEX, Algorithm 4                      the sign of the jump of slope, in ``survey``
 IS_GENERAL, Algorithm 5                     the checks of ``measure_gradients``
 Algorithm 6, lines 1-5 and 6-7              ``survey`` and :class:`unrelu.kernels.units.Units`
-Theorem 2: all half-axes                    ``Extraction.cover``
+Theorem 2: all half-axes                    ``Extraction.cover``, ``Domain.vertices``
 ==========================================  =====================================
 
 Deviations
@@ -55,6 +57,10 @@ Deviations
   noise, least squares over all of them averages it out.
 - The residual is searched until random checks pass, since one line may miss a
   unit; the paper's general position excludes that.
+- Theorem 2's half-axes meet a hyperplane through the corner of the orthant nowhere
+  else (all of them, without biases): points beside every half-axis are checked too.
+- Where a certificate fails the search goes on at its points, a few times, and ends
+  with a certificate at fresh ones.
 - Signs of the units are resolved where they are determined, so that there is
   no affine term where the target has none.
 """
@@ -85,7 +91,7 @@ from unrelu.progress import Progress, as_progress
 from unrelu.result import Certificate, Provenance, RecoveryResult, Status
 from unrelu.steps.certify import FailedPoints, Verdict, certify_units
 from unrelu.steps.domains import as_domain
-from unrelu.steps.refine import predicted_error
+from unrelu.steps.refine import predicted_errors
 
 __all__ = ["TwoLayerConfig", "TwoLayerResult", "extract_two_layer"]
 
@@ -102,7 +108,7 @@ class TwoLayerResult(RecoveryResult):
         True: the network has no skip term and its units point the right way.
         False: it is the affine-skip form of equation (2).
     noise
-        Standard deviation of an answer's error, at typical inputs.
+        Measured standard deviation of an answer's error, at typical inputs.
     predicted_error
         Root mean square error of the network at typical inputs, as predicted
         from the noise, in answer units.
@@ -138,8 +144,8 @@ def extract_two_layer(
         ``(low, high)`` of numbers or arrays of length d.
     answers
         ``"probabilities"`` (of a softmax or logistic output) are worked on as
-        log-odds; ``"auto"`` looks at a few answers. A single probability in a
-        box cannot be told from a value: say so.
+        log-odds; ``"auto"`` looks at a few answers
+        (:func:`unrelu.core.answers.look_for_probabilities`).
     rng
         Seed or generator; the same seed gives the same result.
     progress
@@ -300,10 +306,10 @@ def _conclude(run: Extraction, passed: bool) -> tuple[Status, str, Verdict | Non
 def _exact(run: Extraction, verdict: Verdict) -> bool:
     """Whether each output's tolerance is as small as exactness within the noise asks for."""
     config = run.config
-    constant = verdict.scales <= config.constant * verdict.noise
-    spread = np.where(constant, np.maximum(verdict.sizes, verdict.scales), verdict.scales)
     rounding = verdict.noise <= config.float64 * verdict.sizes
-    least = np.where(rounding, config.useful_exact * spread, config.exact_noise * verdict.noise)
+    least = np.where(
+        rounding, config.useful_exact * verdict.scales, config.exact_noise * verdict.noise
+    )
     return bool((verdict.tolerances <= least).all())
 
 
@@ -318,10 +324,11 @@ def _result(
     units = run.units
     noise = error = 0.0
     if units is not None and run.measured is not None:
-        units, covariance = unlevelled(units, run.covariance, run.levels)
         points = run.domain.draw(64, np.random.default_rng(0))
         noise = float((run.measured.at(points) * run.levels).max(axis=1).mean())
-        error = float(np.sqrt(np.mean(predicted_error(units, covariance, points) ** 2)))
+        square = np.mean(predicted_errors(units, run.covariance, points) ** 2, axis=0)
+        error = float((np.sqrt(square) * run.levels).max())
+        units = unlevelled(units, run.levels)
     return TwoLayerResult(
         status=status,
         message=message,

@@ -29,10 +29,10 @@ class LookConfig:
     far: float = 1e9
     """How far out the next ones lie, over typical inputs."""
     places: int = 12
-    spacings: tuple[float, ...] = (0.01, 0.1, 0.5)
+    spacings: tuple[float, ...] = (0.02, 0.2, 1.0)
     """Places where a single column is asked at three points, and their distances over that of
     two typical inputs, in turn: short ones meet no kink, long ones bend coarse answers."""
-    telling: float = 20.0
+    telling: float = 10.0
     """A place votes where the two predictions differ by this many steps of the answers' grid."""
     near: float = 0.25
     """Its middle answer must be this near to one of them, over their difference."""
@@ -135,8 +135,10 @@ def look_for_probabilities(
         return False, seen
     back, middle, ahead = p.reshape(3, -1)
     votes = vote(back, middle, ahead, config)
-    if votes.log_odds == votes.values == 0:  # all saturated, perhaps: then far out as well
-        everything = np.concatenate([seen, far, p])
-        ends = bool(np.isin(far, (0.0, 1.0)).all()) and len(far) > 0
-        return ends and float(np.ptp(everything)) == 1.0, seen
+    if votes.log_odds == votes.values == 0:
+        # Too coarse to tell, or all saturated. A logistic function ends at 0 or 1 far out; one
+        # that is there at some typical inputs, and well inside at the rest, is clipped.
+        near = np.isin(np.concatenate([seen, p]), (0.0, 1.0))
+        ends = bool(np.isin(far, (0.0, 1.0)).any()) and bool(near.all() or not near.any())
+        return ends and float(np.ptp(np.concatenate([seen, far, p]))) > 0, seen
     return votes.log_odds > votes.values, seen

@@ -20,6 +20,8 @@ __all__ = ["Levelled", "output_levels", "unlevelled"]
 
 _APART = 2.0**10
 """Outputs whose spreads differ by less stay as they are."""
+_SQUARED = 2.0**200
+"""Nor is anything done to numbers within this factor of one: far beyond it squares overflow."""
 _CONSTANT = 1e-12
 """An output that varies by less than this part of its size is a constant, up to rounding."""
 
@@ -41,30 +43,29 @@ class Levelled(Wrapper):
 def output_levels(seen: FloatArray) -> FloatArray:
     """Return one power of two per output, ``(m,)``, from a few answers ``(n, m)``.
 
-    All are one where no output is much larger than another.
+    All are one where no output is much larger than another, and none is extreme.
     """
     none = np.ones(seen.shape[1])
     if len(seen) == 0 or not np.isfinite(seen).all():
         return none
     size = np.abs(seen).max(axis=0)
-    with np.errstate(over="ignore"):
-        spread = np.minimum(seen.std(axis=0), size)  # a sum of squares may overflow
+    unit = np.where(size > 0, size, 1.0)  # squares of the answers may overflow
+    spread = (seen / unit).std(axis=0) * size
     spread = np.where(spread > _CONSTANT * size, spread, size)
     known = spread > 0
-    if not known.any() or spread[known].max() <= _APART * spread[known].min():
+    if not known.any():
+        return none
+    least, most = spread[known].min(), spread[known].max()
+    if most <= _APART * least and least > 1.0 / _SQUARED and most < _SQUARED:
         return none
     return np.asarray(np.where(known, 2.0 ** np.round(np.log2(np.where(known, spread, 1.0))), 1.0))
 
 
-def unlevelled(
-    units: Units, covariance: FloatArray, levels: FloatArray
-) -> tuple[Units, FloatArray]:
-    """Return units of levelled outputs, and their covariance, at the outputs' own size."""
-    units = dataclasses.replace(
+def unlevelled(units: Units, levels: FloatArray) -> Units:
+    """Return units of levelled outputs at the outputs' own size."""
+    return dataclasses.replace(
         units,
         outputs=units.outputs * levels[:, None],
         linear=units.linear * levels[:, None],
         value=units.value * levels,
     )
-    factor = np.concatenate([levels, np.ones(units.count)])
-    return units, covariance * np.outer(factor, factor)

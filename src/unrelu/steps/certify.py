@@ -52,6 +52,8 @@ class CertifyConfig:
     (its last places are lost as well), and its errors have longer tails than noise."""
     floor: float = 1e-8
     """Deviations below this part of the answers' spread are always accepted."""
+    constant: float = 100.0
+    """An output that varies by less than this many deviations of an answer is a constant."""
     room: float = 3.0
     """The stated tolerance is this many times the largest deviation met, at least ..."""
     room_noise: float = 5.0
@@ -87,7 +89,7 @@ class Verdict:
         Empty where every deviation is within its tolerance, a sentence otherwise.
     tolerances, scales, noise, sizes
         Stated tolerance, spread, measured noise and largest size of each output at typical
-        inputs, ``(m,)``.
+        inputs, ``(m,)``. An output that is constant within its noise has its size for spread.
     failed
         Points to search on at, if any disagree and any agree.
     """
@@ -147,13 +149,15 @@ def certify_units(
         return _nothing_readable(config, domain, levels)
     points, answers = points[usable], answers[usable]
     deviation = np.abs(answers - units(points))
-    scale = answers[:samples].std(axis=0)
-    spread = noise.at(points) + predicted_errors(units, covariance, points)
-    limit = np.maximum(config.accept * spread, config.floor * scale)
-    over = np.asarray((deviation > limit).any(axis=1))
     level = measured.at(points[:samples]).mean(axis=0)
+    size = np.abs(answers[:samples]).max(axis=0)
+    varies = answers[:samples].std(axis=0)
+    scale = np.where(varies > config.constant * level, varies, size)
+    spread = noise.at(points) + predicted_errors(units, covariance, points)
+    limit = np.maximum(config.accept * spread, config.floor * varies)
+    over = np.asarray((deviation > limit).any(axis=1))
     stated = np.maximum(config.room * deviation[:samples].max(axis=0), config.room_noise * level)
-    tolerances = np.minimum(np.maximum(stated, config.floor * scale), limit[:samples].max(axis=0))
+    tolerances = np.minimum(np.maximum(stated, config.floor * varies), limit[:samples].max(axis=0))
     certificate = Certificate.from_deviations(
         deviation[:samples] * levels,
         scale=float((scale * levels).max()),
@@ -185,7 +189,6 @@ def certify_units(
             "than those found cancel there, and may differ in a thin region that was not met; "
             "try learn_from_queries"
         )
-    size = np.abs(answers[:samples]).max(axis=0)
     return Verdict(certificate, objection, tolerances, scale, level, size, failed)
 
 

@@ -118,14 +118,16 @@ def lift_units(
         return None
     # Rows are as long on the subspace's coordinates as on the inputs, on average.
     norms = np.maximum(np.linalg.norm(units.weights, axis=1), np.finfo(np.float64).tiny)
-    steps = refine.safety * (clearance / norms).min(axis=1) * np.sqrt(d) / config.tail
+    room = (clearance / norms).min(axis=1, initial=np.inf)  # no bound where there is no unit
+    steps = refine.safety * room * np.sqrt(d) / config.tail
     x = subspace.points(pool)
     steps = np.minimum(steps, np.linalg.norm(x, axis=1))
     variances = 2.0 * (noise.at(x) / steps[:, None]) ** 2
     rows = design_rows(units.gates(pool), units.outputs)
     tests = design_rows(units.gates(draw(refine.tests)), units.outputs)
     index = np.arange(refine.tests)
-    prior = float(np.mean(norms**2)) / d * np.eye(m + k)
+    slopes = norms if k else np.linalg.norm(units.linear, axis=1) + np.finfo(np.float64).tiny
+    prior = float(np.mean(slopes**2)) / d * np.eye(m + k)
     chosen, _ = choose_points(rows, variances, tests[index, index % m], prior, count, 0.0)
     chosen = np.unique(chosen)
     x, steps, rows = x[chosen], steps[chosen], rows[chosen]

@@ -53,18 +53,37 @@ class NoiseModel:
         """Return the model with all deviations multiplied."""
         return NoiseModel(self.absolute * factor, self.growth * factor)
 
-    def at_least(self, answers: FloatArray, levels: FloatArray | float = 1.0) -> NoiseModel:
+    def at_least(
+        self,
+        answers: FloatArray,
+        levels: FloatArray | float = 1.0,
+        *,
+        norms: FloatArray | None = None,
+        near: float = np.inf,
+    ) -> NoiseModel:
         """Return the model with no less than the rounding of answers of this size.
 
         Where a first line saw nothing but a constant, its noise says little
-        about answers elsewhere. ``levels`` is what the answers were divided by after they
-        had been rounded.
+        about answers elsewhere.
+
+        Parameters
+        ----------
+        levels
+            What the answers were divided by after they had been rounded.
+        norms, near
+            Norms of the inputs ``(n,)``, and up to which of them answers tell ``absolute``;
+            those beyond tell ``growth``.
         """
         answers = answers * levels
         eps, quantum = _grid(answers, NoiseConfig())
-        least = np.maximum(0.5 * eps * np.abs(answers).max(axis=0), quantum / np.sqrt(12.0))
-        least = least / levels
-        return NoiseModel(np.maximum(self.absolute, least), self.growth)
+        size = 0.5 * eps * np.abs(answers) / levels
+        far = np.zeros(len(size), dtype=bool) if norms is None else norms > near
+        absolute, growth = self.absolute, self.growth
+        if not far.all():
+            absolute = np.maximum(absolute, size[~far].max(axis=0))
+        if norms is not None and far.any():
+            growth = np.maximum(growth, (size[far] / norms[far, None]).max(axis=0))
+        return NoiseModel(np.maximum(absolute, quantum / np.sqrt(12.0) / levels), growth)
 
     def widened(self, absolute: float | FloatArray, growth: float | FloatArray) -> NoiseModel:
         """Return the model with deviations added: of a network that is subtracted, say."""

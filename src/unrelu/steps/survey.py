@@ -168,7 +168,8 @@ def calibrate(
     spread = np.array([y.std(axis=0) for (_, y), i in zip(seeds, inner, strict=True) if i])
     typical = np.array([y.mean(axis=0) for (_, y), i in zip(seeds, inner, strict=True) if i])
     height = np.maximum(typical.std(axis=0), spread.max(axis=0))
-    relative = float(np.max(level / np.maximum(height, np.finfo(np.float64).tiny)))
+    with np.errstate(over="ignore"):  # infinite where the answers never change
+        relative = float(np.max(level / np.maximum(height, np.finfo(np.float64).tiny)))
     if relative < config.coarse:
         return noise, seeds
     wide = min(config.widest, config.slope_accuracy * relative)
@@ -215,7 +216,8 @@ def scan_line(
             config=line_config,
         )
         typical = np.median(np.abs(scan.y - np.median(scan.y, axis=0)), axis=0)
-        fine = float(np.max(noise.absolute / np.maximum(typical, _TINY))) < config.coarse
+        with np.errstate(over="ignore"):
+            fine = float(np.max(noise.absolute / np.maximum(typical, _TINY))) < config.coarse
         strength = scan.significance(deviation)
         weak = strength < (config.doubtful if fine else config.doubtful_coarse)
         too_weak = np.count_nonzero(weak) > max(3, 0.3 * len(weak))
