@@ -70,11 +70,10 @@ def surface_crossings(
     jump = scan.jumps[found]
     size = np.linalg.norm(jump, axis=1)
     along = rows.weights @ line.direction
-    good = (rows.std <= worst) & (np.abs(along) > 1e-6)
-    normals = rows.weights * (size / along)[:, None]
-    return Crossings(
-        rows.anchors[good], normals[good], (jump / size[:, None])[good], rows.std[good]
-    )
+    good = (rows.std <= worst) & (np.abs(along) > 1e-6) & (size > 0.0)
+    size, along, jump = size[good], along[good], jump[good]
+    normals = rows.weights[good] * (size / along)[:, None]
+    return Crossings(rows.anchors[good], normals, jump / size[:, None], rows.std[good])
 
 
 def _on_surface(

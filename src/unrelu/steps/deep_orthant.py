@@ -319,7 +319,8 @@ class OrthantSearch:
         gradients[:, :, axis] = rest / direction[axis]
         jumps = np.diff(gradients, axis=0)
         size = np.linalg.norm(scan.jumps, axis=1)
-        output = scan.jumps / size[:, None]
+        # A step of the answers is no kink: the slope may be the same on both sides of it.
+        output = scan.jumps / np.where(size > 0.0, size, 1.0)[:, None]
         weights = np.einsum("jmk,jm->jk", jumps, output)
         std = np.zeros(len(t) + 1)
         if k > 1:
@@ -328,9 +329,10 @@ class OrthantSearch:
         errors = np.hypot(std[1:], std[:-1])
         # A gradient that never had an answer is not greater than anything.
         real = np.linalg.norm(weights, axis=1) > self.config.trace * self.slack()
-        biases = -(weights @ direction) * scan.kinks
-        shifts = size * np.array(scan.kink_std)
-        self.units.add(weights[real], biases[real], output[real].T, errors[real], shifts[real])
+        weights = weights[real]
+        biases = -(weights @ direction) * scan.kinks[real]
+        shifts = size[real] * np.array(scan.kink_std)[real]
+        self.units.add(weights, biases, output[real].T, errors[real], shifts)
         return bool(real.any())
 
     def sharpen(self) -> bool:

@@ -223,17 +223,18 @@ def measure_rows(
     jump = gradients[right] - gradients[left]  # (k, m, n), each of rank one
     slope_jump = scan.jumps[kinks]
     size = np.linalg.norm(slope_jump, axis=1)
-    output = slope_jump / size[:, None]
+    # A step of the answers is no kink: the slope may be the same on both sides of it.
+    output = slope_jump / np.where(size > 0.0, size, 1.0)[:, None]
     weights = np.einsum("kmn,km->kn", jump, output)
     # The slope along the line is the best known coordinate: it is put in as it is.
     weights += np.multiply.outer(size, own) - np.multiply.outer(weights @ own, own)
     error = np.sqrt((std[left] ** 2 + std[right] ** 2).max(axis=1))
     length = np.linalg.norm(weights, axis=1)
-    keep = found.ok[left] & found.ok[right]
+    keep = found.ok[left] & found.ok[right] & (length > 0.0)
     rows = Rows(
         basis,
-        (weights / length[:, None])[keep],
-        (error / length)[keep],
+        weights[keep] / length[keep, None],
+        error[keep] / length[keep],
         line.points(scan.kinks[kinks])[keep],
     )
     good = found.ok
