@@ -45,7 +45,7 @@ that the caller asked for. The certificate adds two parts.
   it likes.
 
 Where that takes more than ``certificate_samples`` the status is PARTIAL, and says what
-could hide. An input that stands out (by 6 epsilon, beside the noise) contradicts the
+could hide. An input that stands out (by 5 epsilon, beside the noise) contradicts the
 network: lines through it are searched, its certificate's rows are booked to the search,
 and a fresh certificate ends that, at most five in all. What stays unexplained is PARTIAL
 wherever V is an assumption, for it shows that there is more than was found.
@@ -91,7 +91,6 @@ Deviations
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 import time
 from typing import Any
@@ -342,14 +341,15 @@ def _certified(
     run: Learning, printed: ReLUNetwork | None, bias_bound: float | None, delta: float
 ) -> tuple[ReLUNetwork, dict[str, float | str], SquareLoss]:
     """Return the network with its certificate; one that fails is data for another search."""
-    for failures in itertools.count(1):
+    for left in reversed(range(run.config.rounds + 1)):
         network = _as_learned(run) if printed is None else printed
         facts = _assumed(run, network, bias_bound)
-        checked = _certify(run, network, delta, facts)
-        if failures > run.config.rounds or not _contradicted(run, checked):
+        searchable = left > 0 and run.learned is not None and run.good(run.learned)
+        checked = _certify(run, network, delta, facts, patient=not searchable)
+        if not searchable or not _contradicted(run, checked) or not _search_on(run, checked):
             break
-        if not _search_on(run, checked):
-            break
+    if checked.cut_short:  # nothing explains what it met: say how much that is
+        checked = _certify(run, network, delta, facts, patient=True)
     return network, facts, checked
 
 
@@ -359,7 +359,12 @@ def _as_learned(run: Learning) -> ReLUNetwork:
 
 
 def _certify(
-    run: Learning, network: ReLUNetwork, delta: float, facts: dict[str, float | str]
+    run: Learning,
+    network: ReLUNetwork,
+    delta: float,
+    facts: dict[str, float | str],
+    *,
+    patient: bool,
 ) -> SquareLoss:
     """Ask fresh inputs, few where the samples have shown already that epsilon is not reached."""
     limits = run.config.certificate
@@ -378,6 +383,7 @@ def _certify(
             facts=facts,
             rng=run.rng,
             config=limits,
+            patient=patient,
         )
 
 
@@ -387,10 +393,8 @@ def _contradicted(run: Learning, checked: SquareLoss) -> bool:
     Inputs that stand out count even where the bound allows them: they show that there is more
     than was found, and thus that what was assumed of it may be wrong.
     """
-    if run.learned is None:  # as printed: there is no search that could go on
-        return False
     missed = checked.certificate.details["square loss"] > run.epsilon**2
-    return run.good(run.learned) and (missed or len(checked.hit_inputs) > 0)
+    return missed or len(checked.hit_inputs) > 0
 
 
 def _search_on(run: Learning, checked: SquareLoss) -> bool:
@@ -398,16 +402,21 @@ def _search_on(run: Learning, checked: SquareLoss) -> bool:
 
     Its rows then belong to the search. Where nothing came of it, the certificate stands.
     """
-    report = run.stages[-1]
     place = len(run.stages) - 1
     run.doubts = run.doubts.joined(checked.hit_inputs, checked.hit_answers)
     run.add(checked.inputs, checked.answers, gaussian=True)
     run.add(checked.wide_inputs, checked.wide_answers, gaussian=False)
-    if not run.learn_on():
-        return False
+    changed = run.learn_on()
+    if changed or checked.cut_short:
+        _book_to_search(run, place)
+    return changed
+
+
+def _book_to_search(run: Learning, place: int) -> None:
+    """Count the rows of a certificate, the stage at ``place``, as those of the search."""
+    report = run.stages[place]
     run.oracle.meter.rebook("certificate", "residual search", report.queries)
     run.stages[place] = dataclasses.replace(report, name="residual search")
-    return True
 
 
 def _checked_hints(
