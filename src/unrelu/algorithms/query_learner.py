@@ -14,16 +14,41 @@ answers may carry rounding or noise.
 
 Assumptions
 -----------
-``|w_i| <= R`` and ``|b_i| <= B``. Where the caller does not give them they are
-taken from what was seen, and the result says which values are in force. Remark
-1.3: a bump of width w, however high, takes about 1/w queries to find, so some
-such bound cannot be done without. ``narrowest`` says it directly.
+``|w_i| <= R`` and ``|b_i| <= B`` for k neurons. Remark 1.3: a bump of width w, however
+high, takes about 1/w queries to find, so some such bound cannot be done without.
+What counts is V, what the norms of the neurons that may hide add up to:
+
+- k and R given: V = k R, as neurons that coincide add up. No further assumption.
+- R given: V = k R with k as found.
+- nothing given: V is what the norms of all neurons found add up to, or what the
+  rounding noise of the answers gives away, if that is more.
+
+The result says which values are in force. ``narrowest`` is about the search alone.
 
 Guarantee
 ---------
-RECOVERED: with confidence ``1 - delta`` over fresh Gaussian inputs and given R,
-``E[(F - F')^2] <= epsilon^2`` under N(0, I): the certificate's upper bound,
-unseen bumps included, is at most that.
+RECOVERED: given V, with confidence ``1 - delta`` over fresh inputs,
+``E[(F - F')^2] <= epsilon^2`` under N(0, I), summed over all outputs, for the epsilon
+that the caller asked for. The certificate adds two parts.
+
+- What 5000 Gaussian inputs show: the mean square and its sampling error, and
+  ``c / n`` times the square of what would not have stood out.
+- What none shows. ``F - F'`` is a sum of functions of one direction each. Of n
+  inputs twice as large, ``x = 2 g``, one would have hit a slab on which such a function
+  is not zero, but for odds of ``delta / 2``, if the slab held more than
+  ``c / n`` of their mass, ``c = log(2 / delta)``. Slabs of less mass, wherever they lie,
+  half-spaces included, lose at most ``phi(0) w^3 (V / 4)^2 / 12`` with
+  ``w = 2 c / (n phi(0))``: a triangle of width w at the origin whose slopes ``V / 4`` take all
+  neurons. So ``n = 18.5 / w`` for delta = 0.05, where w is the width at which such a
+  triangle loses epsilon^2 / 4: n grows as ``(k R / epsilon)^(2/3)``. Gaussian inputs
+  alone would need ``(k R / epsilon)^2``: out where they seldom come, a bump is as wide as
+  it likes.
+
+Where that takes more than ``certificate_samples`` the status is PARTIAL, and says what
+could hide. An input that stands out (by 5 epsilon, beside the noise) contradicts the
+network: lines through it are searched, its certificate's rows are booked to the search,
+and a fresh certificate ends that, at most five in all. What stays unexplained is PARTIAL
+wherever V is an assumption, for it shows that there is more than was found.
 
 Map to the paper
 ----------------
@@ -50,8 +75,8 @@ Deviations
 - Coefficients are the +-1 of Theorem 4.8, read from the jumps. Least squares
   runs at the end, only where the samples still disagree, and is kept only if
   held-out samples agree better: refitting earlier brings every kink back.
-- Bumps are looked for by Gaussian samples, which serve as validation too; a
-  line through the worst sample finds the neurons behind it.
+- Bumps are looked for by Gaussian samples, which serve as validation too, and by the
+  certificate; a line through the worst sample finds the neurons behind it.
 - A bump is a sum of large terms that cancel. In floating point their rounding
   noise remains, and betrays that something large is hidden: the search then
   goes on until the noise is explained, or ``probes`` samples are spent.
@@ -66,7 +91,6 @@ Deviations
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
 import time
 from collections.abc import Callable
@@ -149,7 +173,8 @@ def learn_from_queries(
         An :class:`~unrelu.oracles.Oracle`, or anything that
         :func:`~unrelu.oracles.as_oracle` takes.
     epsilon
-        Root mean square error allowed, in answer units.
+        Root mean square error allowed, in answer units, all outputs taken together: an
+        output that varies by less is not vouched for, and named.
     relative
         Take ``epsilon`` in units of the standard deviation of F under N(0, I).
     delta
@@ -162,8 +187,9 @@ def learn_from_queries(
         Run Algorithms 1-4 as printed, with ``config.constants`` for what the
         paper leaves open. Needs ``width``, ``norm_bound`` and ``bias_bound``.
     width, norm_bound, bias_bound
-        k, R and B of Theorem 1.1, where known. In practice only R matters: it
-        says how thin a bump can be and still cost epsilon.
+        k, R and B of Theorem 1.1, where known. In practice k R matters: it says how
+        thin a bump can be and still cost epsilon. With both given, RECOVERED rests on no
+        assumption.
     narrowest
         Width of the narrowest bump to look for, in input units: it takes about
         ``28 / narrowest`` samples. By default R decides, or, where that is not
@@ -176,8 +202,8 @@ def learn_from_queries(
     Returns
     -------
     LearnerResult
-        RECOVERED promises the bound above, given R. ``assumed`` says what was
-        assumed; ``reached`` what accuracy the certificate vouches for.
+        RECOVERED promises the bound above, given k and R. ``assumed`` says what was
+        given and what assumed; ``reached`` what accuracy the certificate vouches for.
     """
     return _learn(
         oracle,
@@ -333,14 +359,15 @@ def _certified(
     run: Learning, printed: ReLUNetwork | None, bias_bound: float | None, delta: float
 ) -> tuple[ReLUNetwork, dict[str, float | str], SquareLoss]:
     """Return the network with its certificate; one that fails is data for another search."""
-    for failures in itertools.count(1):
+    for left in reversed(range(run.config.rounds + 1)):
         network = _as_learned(run) if printed is None else printed
         facts = _assumed(run, network, bias_bound)
-        checked = _certify(run, network, delta, facts)
-        if failures > run.config.rounds or not _contradicted(run, checked):
+        searchable = left > 0 and run.learned is not None and run.good(run.learned)
+        checked = _certify(run, network, delta, facts, patient=not searchable)
+        if not searchable or not _contradicted(run, checked) or not _search_on(run, checked):
             break
-        if not _search_on(run, checked):
-            break
+    if checked.cut_short:  # nothing explains what it met: say how much that is
+        checked = _certify(run, network, delta, facts, patient=True)
     return network, facts, checked
 
 
@@ -350,7 +377,12 @@ def _as_learned(run: Learning) -> ReLUNetwork:
 
 
 def _certify(
-    run: Learning, network: ReLUNetwork, delta: float, facts: dict[str, float | str]
+    run: Learning,
+    network: ReLUNetwork,
+    delta: float,
+    facts: dict[str, float | str],
+    *,
+    patient: bool,
 ) -> SquareLoss:
     """Ask fresh inputs, few where the samples have shown already that epsilon is not reached."""
     limits = run.config.certificate
@@ -371,6 +403,7 @@ def _certify(
             expect=lambda samples: run.expect(len(network.weights[0]), held + samples),
             rng=run.rng,
             config=limits,
+            patient=patient,
         )
 
 
@@ -380,10 +413,8 @@ def _contradicted(run: Learning, checked: SquareLoss) -> bool:
     Inputs that stand out count even where the bound allows them: they show that there is more
     than was found, and thus that what was assumed of it may be wrong.
     """
-    if run.learned is None:  # as printed: there is no search that could go on
-        return False
     missed = checked.certificate.details["square loss"] > run.epsilon**2
-    return run.good(run.learned) and (missed or len(checked.hit_inputs) > 0)
+    return missed or len(checked.hit_inputs) > 0
 
 
 def _search_on(run: Learning, checked: SquareLoss) -> bool:
@@ -391,16 +422,21 @@ def _search_on(run: Learning, checked: SquareLoss) -> bool:
 
     Its rows then belong to the search. Where nothing came of it, the certificate stands.
     """
-    report = run.stages[-1]
     place = len(run.stages) - 1
     run.doubts = run.doubts.joined(checked.hit_inputs, checked.hit_answers)
     run.add(checked.inputs, checked.answers, gaussian=True)
     run.add(checked.wide_inputs, checked.wide_answers, gaussian=False)
-    if not run.learn_on():
-        return False
+    changed = run.learn_on()
+    if changed or checked.cut_short:
+        _book_to_search(run, place)
+    return changed
+
+
+def _book_to_search(run: Learning, place: int) -> None:
+    """Count the rows of a certificate, the stage at ``place``, as those of the search."""
+    report = run.stages[place]
     run.oracle.meter.rebook("certificate", "residual search", report.queries)
     run.stages[place] = dataclasses.replace(report, name="residual search")
-    return True
 
 
 def _checked_hints(

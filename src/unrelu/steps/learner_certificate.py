@@ -54,7 +54,7 @@ class LearnerCertificateConfig:
     """Samples at most, of both kinds; where a thinner bump would need more, the bound says so."""
     hidden: float = 0.25
     """Part of epsilon^2 that unseen bumps may take, when the number of samples is chosen."""
-    stands_out: float = 6.0
+    stands_out: float = 5.0
     """Deviation over epsilon from which a point is a hit, beside the noise. Neurons that samples
     agree with miss by a third of epsilon, root mean square, and twice that at wide inputs."""
     noise: float = 6.0
@@ -62,6 +62,8 @@ class LearnerCertificateConfig:
     coarse: float = 2e-8
     """Noise over the spread above which Gaussian points are asked twice: the product of two
     residuals with independent noise has mean (F - F')^2, without the noise's variance."""
+    glance: int = 500
+    """Wide inputs asked first, twice as many then, and so on up to ``batch``."""
     batch: int = 50_000
 
 
@@ -81,6 +83,8 @@ class SquareLoss:
         The first of the wide inputs.
     hit_inputs, hit_answers
         Inputs of either kind that stand out: where a search should go on.
+    cut_short
+        Whether they ended it before all that vouches for a network was asked.
     """
 
     certificate: Certificate
@@ -91,6 +95,7 @@ class SquareLoss:
     wide_answers: FloatArray
     hit_inputs: FloatArray
     hit_answers: FloatArray
+    cut_short: bool = False
 
 
 def certify_square_loss(
@@ -106,6 +111,7 @@ def certify_square_loss(
     expect: Callable[[int], None],
     rng: np.random.Generator,
     config: LearnerCertificateConfig,
+    patient: bool = True,
 ) -> SquareLoss:
     """Compare at fresh inputs, Gaussian and wide.
 
@@ -126,6 +132,9 @@ def certify_square_loss(
         What else was assumed, for the certificate's details.
     expect
         Told how many inputs will be asked, before they are.
+    patient
+        If not, the first inputs that stand out end it: they are for a search, and the
+        certificate that follows is another one.
     """
     half = 0.5 * delta  # for the sampling error of what is seen, and for what is not
     slope = bump_slope(total)
@@ -139,37 +148,29 @@ def certify_square_loss(
         away = np.linalg.norm(y - found(x), axis=1)
         return np.asarray(away > config.stands_out * epsilon + limit)
 
-    x = rng.standard_normal((n, oracle.input_dim))
+    def in_vain(hits: int) -> bool:
+        if not patient:
+            return hits > 0
+        return bump_square_loss(wide_width(wide, hits_bound(hits, half)), slope) > epsilon**2
+
+    far = _ask_wide(oracle, wide, stand_out, in_vain, rng, config)
+    cut = not patient and len(far.hit_x) > 0
+    x = rng.standard_normal((min(n, config.glance) if cut else n, oracle.input_dim))
     answers = oracle(x)
     residual = answers - network(x)
     square = (residual**2).sum(axis=1)
-    again = _asked_twice(oracle, x, answers, noise, config)
+    again = None if cut else _asked_twice(oracle, x, answers, noise, config)
     if again is not None:
         square = (residual * (again - network(x))).sum(axis=1)
     hit = stand_out(x, answers)
-    hits, hit_answers, first = [x[hit]], [answers[hit]], (x[:0], answers[:0])
+    hit_inputs = np.concatenate([x[hit], far.hit_x])
+    hit_answers = np.concatenate([answers[hit], far.hit_y])
     mean = max(float(square.mean()), 0.0)
-    spread = float(square.std(ddof=1)) if n > 1 else math.inf
+    spread = float(square.std(ddof=1)) if len(x) > 1 else math.inf
     # Below the limit of a hit, a rare deviation loses little even where it is unseen.
-    seen = mean + float(scipy.special.ndtri(1.0 - half)) * spread / math.sqrt(n)
-    seen += few / n * (config.stands_out * epsilon) ** 2
-    asked, count, size = 0, int(hit.sum()), config.least_wide
-    if oracle.meter.budget is not None:
-        wide = min(wide, oracle.meter.budget - oracle.queries.total)
-    while asked < wide:
-        hopeless = bump_square_loss(wide_width(wide, hits_bound(count, half)), slope)
-        if asked and seen + hopeless > epsilon**2:
-            break  # the verdict is clear: the rest would be asked in vain
-        x_wide = WIDE * rng.standard_normal((min(size, wide - asked), oracle.input_dim))
-        y_wide = oracle(x_wide)
-        far = stand_out(x_wide, y_wide)
-        first = (x_wide, y_wide) if asked == 0 else first
-        hits.append(x_wide[far])
-        hit_answers.append(y_wide[far])
-        asked += len(x_wide)
-        count += int(far.sum())
-        size = min(2 * size, config.batch)
-    narrowest = wide_width(asked, hits_bound(count, half))
+    seen = mean + float(scipy.special.ndtri(1.0 - half)) * spread / math.sqrt(len(x))
+    seen += few / len(x) * (config.stands_out * epsilon) ** 2
+    narrowest = wide_width(far.asked, hits_bound(len(hit_inputs), half))
     unseen = bump_square_loss(narrowest, slope)
     bound = seen + unseen
     certificate = Certificate.from_deviations(
@@ -183,16 +184,54 @@ def certify_square_loss(
             "root mean square bound": math.sqrt(bound),
             "part of unseen bumps": unseen,
             "narrowest bump that could be seen": narrowest,
-            "wide inputs": asked,
-            "inputs that stand out": count,
+            "wide inputs": far.asked,
+            "inputs that stand out": len(hit_inputs),
             "answers per point": 1 if again is None else 2,
             **facts,
         },
     )
     return SquareLoss(
-        certificate, bound, x, answers, *first, np.concatenate(hits),
-        np.concatenate(hit_answers),
-    )  # fmt: skip
+        certificate, bound, x, answers, far.x, far.y, hit_inputs, hit_answers, cut_short=cut
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Wide:
+    """Wide inputs: the first of them, those that stand out, and how many were asked."""
+
+    x: FloatArray
+    y: FloatArray
+    hit_x: FloatArray
+    hit_y: FloatArray
+    asked: int
+
+
+def _ask_wide(
+    oracle: Oracle,
+    count: int,
+    stand_out: Callable[[FloatArray, FloatArray], BoolArray],
+    in_vain: Callable[[int], bool],
+    rng: np.random.Generator,
+    config: LearnerCertificateConfig,
+) -> _Wide:
+    """Ask wide inputs, ever more at a time, until the rest would be asked in vain."""
+    none = np.empty((0, oracle.input_dim)), np.empty((0, oracle.output_dim))
+    first, hits = [none], [none]
+    asked, size = 0, config.glance
+    while asked < count:
+        x = WIDE * rng.standard_normal((min(size, count - asked), oracle.input_dim))
+        y = oracle(x)
+        out = stand_out(x, y)
+        hits.append((x[out], y[out]))
+        if asked < config.least_wide:
+            first.append((x, y))
+        asked += len(x)
+        size = min(2 * size, config.batch)
+        if in_vain(sum(len(some) for some, _ in hits)):
+            break
+    x, y = (np.concatenate(arrays) for arrays in zip(*first, strict=True))
+    hit_x, hit_y = (np.concatenate(arrays) for arrays in zip(*hits, strict=True))
+    return _Wide(x, y, hit_x, hit_y, asked)
 
 
 def _sizes(oracle: Oracle, need: float, config: LearnerCertificateConfig) -> tuple[int, int]:
@@ -214,7 +253,7 @@ def _asked_twice(
 ) -> FloatArray | None:
     """Ask a second time where answers are noisy and the budget allows it."""
     budget = oracle.meter.budget
-    room = budget is None or budget - oracle.queries.total >= 2 * len(x)
+    room = budget is None or budget - oracle.queries.total >= len(x)
     if not room or float(noise.absolute.max()) <= config.coarse * float(answers.std()):
         return None
     return oracle(x, repeat=1)

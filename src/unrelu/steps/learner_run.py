@@ -175,23 +175,19 @@ class Learning:
         """Whether k and R are given: what may hide is then no assumption."""
         return self.norm_bound is not None and self.width is not None
 
-    def assumed_total(self, neurons: Neurons) -> float:
-        """V: what the norms of neurons that may hide add up to, given or assumed.
+    def hidden_total(self, neurons: Neurons) -> float:
+        """V: what the norms of neurons that may hide add up to.
 
-        k R where both are given. A missing k is taken from what was found; where
-        R is missing, no more is assumed to hide than was found, all norms added up.
+        k R where both are given. A missing k is taken from what was found; where R is missing,
+        no more is assumed to hide than was found, all norms added up, unless the rounding
+        noise gives more away.
         """
         if self.norm_bound is None:
-            return float(neurons.strengths.sum())
-        count = max(neurons.count, 1) if self.width is None else self.width
-        return count * self.norm_bound
-
-    def hidden_total(self, neurons: Neurons) -> float:
-        """V in force: what was given, or the larger of what is assumed and betrayed."""
-        assumed = self.assumed_total(neurons)
-        if self.told:
-            return assumed
-        return max(assumed, self.betrayed_total(neurons))
+            assumed = float(neurons.strengths.sum())
+        else:
+            count = max(neurons.count, 1) if self.width is None else self.width
+            assumed = count * self.norm_bound
+        return assumed if self.told else max(assumed, self.betrayed_total(neurons))
 
     def betrayed_total(self, neurons: Neurons) -> float:
         """V of terms that the answers' rounding noise gives away; 0 where it does not.
@@ -215,18 +211,20 @@ class Learning:
         config = self.config
         if self.narrowest is not None:
             return max(config.pilot, samples_to_see(self.narrowest, config.miss))
-        assumed, total = self.assumed_total(neurons), self.hidden_total(neurons)
-        need = min(self.samples_for(assumed), config.certificate.most)
+        # Bumps as steep as one neuron: where copies add up, the certificate meets them, and
+        # what it meets is searched.
+        steepest = self.radius(neurons)
+        need = min(self.samples_for(steepest), config.certificate.most)
         if self.norm_bound is None:
             need = min(need, max(config.floor, int(config.effort * self.oracle.queries.total)))
-        if total > assumed:
-            need = max(need, min(config.probes, self.samples_for(total)))
+        betrayed = 0.0 if self.told else bump_slope(self.betrayed_total(neurons))
+        if betrayed > steepest:
+            need = max(need, min(config.probes, self.samples_for(betrayed)))
         return max(config.pilot, need)
 
-    def samples_for(self, total: float) -> int:
-        """Return how many samples see every bump that matters at epsilon, for norms in all."""
-        width = bump_width(0.5 * self.epsilon**2, bump_slope(total))
-        return samples_to_see(width, self.config.miss)
+    def samples_for(self, slope: float) -> int:
+        """Return how many samples see every bump of a slope that matters at epsilon."""
+        return samples_to_see(bump_width(0.5 * self.epsilon**2, slope), self.config.miss)
 
     # ----------------------------------------------------------------- stages
 
