@@ -42,6 +42,10 @@ Batch = tuple[Array, Array]
 BATCH_ROWS = 16384
 
 
+#: Fourth moments of larger entries, and their squares, overflow.
+_LARGEST = 1e60
+
+
 class SampleSource(abc.ABC):
     """Samples that can be read batch by batch.
 
@@ -85,6 +89,8 @@ class SampleSource(abc.ABC):
 def _checked(x: Array, y: Array, input_dim: int, start: int) -> Batch:
     """Bring one batch to its final form, or say which row is wrong."""
     if is_numpy_array(x) or not is_array_api_obj(x):
+        if np.iscomplexobj(x) or np.iscomplexobj(y):
+            raise InvalidInput("samples must be real numbers, not complex ones")
         try:
             x = np.ascontiguousarray(x, dtype=np.float64)
             y = np.ascontiguousarray(y, dtype=np.float64)
@@ -103,6 +109,11 @@ def _checked(x: Array, y: Array, input_dim: int, start: int) -> Batch:
                 bad = ~np.isfinite(values).reshape(len(values), -1).all(axis=1)
                 row = start + int(np.flatnonzero(bad)[0])
                 raise InvalidInput(f"row {row} of {name} contains NaN or infinity")
+            if max(values.max(initial=0.0), -values.min(initial=0.0)) > _LARGEST:
+                raise InvalidInput(
+                    f"{name} has entries beyond {_LARGEST:g} from row {start} on: products of "
+                    "four would leave the range of float64; scale them to the order of 1"
+                )
     return x, y
 
 

@@ -165,3 +165,68 @@ def test_bad_input() -> None:
         learn_halfspaces(connect(lambda p: p[:, 0] > 0, input_dim=3), np.ones(3))
     with pytest.raises(InvalidAnswer):
         learn_halfspaces(connect(lambda p: np.full(len(p), np.nan), input_dim=3, output_dim=1))
+
+
+def close_pair(n: int, angle: float, seed: int) -> np.ndarray:
+    rng = np.random.default_rng([seed, 5])
+    w = rng.standard_normal((2, n))
+    w[0] /= np.linalg.norm(w[0])
+    w[1] -= (w[1] @ w[0]) * w[0]
+    w[1] /= np.linalg.norm(w[1])
+    return np.array([w[0], np.cos(angle) * w[0] + np.sin(angle) * w[1]])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_two_that_almost_coincide_are_not_one(seed: int) -> None:
+    w = close_pair(4, 0.02, seed)
+    x = np.random.default_rng(seed).standard_normal((30_000, 4))
+    y = (x @ w.T <= 1.8).all(axis=1).astype(float)
+    result = learn_halfspaces(x, y, rng=seed)
+    # About nine labels tell a bend of 0.02 from a plane, and a plane can be ruled out.
+    assert not result.success or len(result.thresholds) == 2, result.message
+
+    def f(points: np.ndarray) -> np.ndarray:
+        return (points @ w.T <= 1.8).all(axis=1).astype(float)
+
+    asked = learn_halfspaces(connect(f, input_dim=4), rng=seed)
+    assert asked.success, asked.message
+    assert distances(asked, w, np.full(2, 1.8))[0] < 1e-10
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+@pytest.mark.parametrize("seed", range(2))
+def test_facets_through_the_origin(n: int, seed: int) -> None:
+    w, t = planted(n, min(n, 3), seed)
+    t[: max(len(t) - 1, 1)] = 0.0
+
+    def f(x: np.ndarray) -> np.ndarray:
+        return (x @ w.T <= t).all(axis=1).astype(float)
+
+    result = learn_halfspaces(connect(f, input_dim=n), rng=seed)
+    assert result.success, result.message
+    assert distances(result, w, t)[0] < 1e-9
+
+
+def test_a_missing_unit_is_told_from_flipped_labels() -> None:
+    from unrelu.steps.threshold_flat import lie_apart
+
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((20_000, 5))
+    assert not lie_apart(x[rng.random(20_000) < 0.05], x, rng)
+    hidden = (x[:, 0] > 2.0) | (rng.random(20_000) < 0.05)
+    assert lie_apart(x[hidden], x, rng)
+
+
+def test_an_answer_that_contradicts_the_facets_is_counted() -> None:
+    w, t = planted(4, 3, 1)
+    seen = 0
+
+    def f(x: np.ndarray) -> np.ndarray:
+        nonlocal seen
+        # Another halfspace at the first thousand points only: the service has changed.
+        extra = (x[:, 0] <= 0.5) | (seen + np.arange(len(x)) > 500)
+        seen += len(x)
+        return ((x @ w.T <= t).all(axis=1) & extra).astype(float)
+
+    result = learn_halfspaces(connect(f, input_dim=4), rng=0)
+    assert not result.success

@@ -185,6 +185,52 @@ def test_what_is_no_network_is_not_called_recovered():
     assert result.certificate.rms_deviation < 0.5 * result.certificate.scale
 
 
+@pytest.mark.parametrize(
+    ("name", "f"),
+    [
+        ("square", lambda x: x[:, 0] ** 2),
+        ("sine", lambda x: np.sin(2 * x[:, 0])),
+        ("fast sine", lambda x: np.sin(12 * x[:, 0])),
+        ("tanh", lambda x: np.tanh(2 * x[:, 0] + x[:, 1])),
+        ("step", lambda x: (x[:, 0] > 0.3) * 1.0),
+    ],
+)
+def test_smooth_labels_with_noise_are_approximated(name, f):
+    rng = np.random.default_rng(4)
+    x = rng.standard_normal((4000, 2))
+    y = f(x) + 0.1 * rng.standard_normal(4000)
+    result = learn_from_samples(x, y, rng=0)
+    assert result.status is Status.APPROXIMATED, (name, result.message)
+    assert "held-out" in result.message
+    assert not result.success
+
+
+@pytest.mark.parametrize("noise", [0.03, 0.3, 1.0])
+def test_a_network_with_noise_is_still_recovered(noise):
+    for seed in range(3):
+        truth = planted(seed + 40, 3, 2)
+        result = learn_from_samples(*draw(seed, truth, 20_000, noise), rng=seed)
+        assert result.success, result.message
+        # A standard deviation from 20,000 samples is known to half a per cent.
+        assert result.noise == pytest.approx(noise, rel=0.03)
+        assert "would not show" in result.message
+
+
+def test_labels_far_from_zero_and_out_of_range():
+    truth = planted(9, 3, 2)
+    x, y = draw(9, truth, 10_000)
+    # The spread is read off the labels' differences: 1e9 + y is y to 1e-7.
+    shifted = learn_from_samples(x, y + 1e9, rng=0)
+    assert shifted.width > 0
+    assert not shifted.message.startswith("all labels are equal")
+    with pytest.raises(InvalidInput, match="scale them"):
+        learn_from_samples(x, y * 1e-200, rng=0)
+    with pytest.raises(InvalidInput, match="scale them"):
+        learn_from_samples(x, y * 1e200, rng=0)
+    with pytest.raises(InvalidInput, match="complex"):
+        learn_from_samples(x, y + 1j, rng=0)
+
+
 def test_few_samples_are_not_called_recovered():
     truth = planted(8, 10, 5)
     result = learn_from_samples(*draw(8, truth, 400, 0.3), rng=0)

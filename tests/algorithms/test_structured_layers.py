@@ -149,3 +149,20 @@ def test_even_statuses() -> None:
         recover_even_layer(x, x[:, 0], units=9)
     with pytest.raises(InvalidInput, match="read twice"):
         recover_even_layer(iter([(x, x[:, 0])]))
+
+
+def test_what_is_not_even_or_not_gaussian_is_not_called_recovered() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((4000, 2))
+    tilted = recover_even_layer(x, np.exp(x[:, 0]), units=1, rng=0)
+    assert tilted.status is Status.ASSUMPTION_VIOLATED
+    assert "even" in tilted.message
+    # One direction of three samples: its error is that of the span, not 0.
+    few = recover_even_layer(x[:3], x[:3, 0] ** 2, units=1, rng=0)
+    assert not few.success
+    tiny = recover_binary_layer(1e-8 * x, np.sin(x[:, 0]), transform="none", rng=0)
+    assert tiny.status is Status.ASSUMPTION_VIOLATED
+    with pytest.raises(InvalidInput, match="no samples"):
+        recover_even_layer(np.empty((0, 3)), np.empty(0))
+    repeated = recover_binary_layer(np.repeat(x[:1], 2, axis=0), np.ones(2), rng=0)
+    assert not repeated.success

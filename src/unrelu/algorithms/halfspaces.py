@@ -9,8 +9,10 @@ promise are those. With queries the halfspaces are the facets of a convex region
 Guarantee with queries
 ----------------------
 RECOVERED: every halfspace was verified on both sides at the stated distance, a long run
-of random rays met no other, and fresh Gaussian inputs have the labels predicted. A facet
-that almost no ray meets may be missing: the certificate bounds the Gaussian mass behind it.
+of random rays and rays aimed at every facet met no other, fresh Gaussian inputs and fresh
+points on either side of every facet have the labels predicted, and so has every other
+point that was asked. A facet that almost no ray meets may be missing: the certificate
+bounds the Gaussian mass behind it.
 
 Deviation
 ---------
@@ -194,8 +196,12 @@ def _halfspaces_from_queries(
     n = oracle.input_dim
     to_on = _labels_of(kind)
 
+    asked: list[tuple[FloatArray, BoolArray]] = []
+
     def outside(points: FloatArray) -> BoolArray:
-        return to_on(oracle(points)[:, 0]) > 0.5
+        on = to_on(oracle(points)[:, 0]) > 0.5
+        asked.append((points, on))
+        return on
 
     search: FacetSearch | None = None
     certificate: Certificate | None = None
@@ -207,25 +213,20 @@ def _halfspaces_from_queries(
         if centre is None:
             status = Status.ASSUMPTION_VIOLATED
             message = (
-                f"none of {cfg.inside_queries} Gaussian inputs lies on the convex side: check "
-                "the kind, or shift the inputs to where the labels change."
+                f"none of {cfg.inside_queries} Gaussian inputs lies inside the convex side: "
+                "check the kind, or shift the inputs to where the labels change."
             )
         else:
             search = FacetSearch(outside, centre, rng=rng, config=cfg.facets)
             with oracle.stage("facets"):
-                while search.unresolved == 0 and silence < cfg.quiet_rays:
-                    silence = search.search(
-                        cfg.rays_per_update, quiet=cfg.quiet_rays, most=cfg.most_facets
-                    )
-                    watch.update(
-                        "facets", silence, cfg.quiet_rays, f"{len(search.precision)} facets"
-                    )
-                    if len(search.precision) >= cfg.most_facets:
-                        break
+                silence = _find_facets(search, cfg, watch)
+                _ask_beside_facets(search, outside)
             with oracle.stage("certificate"):
                 fresh = rng.standard_normal((cfg.certificate_queries, n))
                 on = outside(fresh)
             status, message, certificate = _certify_facets(search, fresh, on, silence, cfg)
+            if status is Status.RECOVERED:
+                status, message = _check_answers(search, asked, message)
     except BudgetExhausted as error:
         status = Status.BUDGET_EXHAUSTED
         count = 0 if search is None else len(search.precision)
@@ -254,14 +255,67 @@ def _halfspaces_from_queries(
     )
 
 
+def _find_facets(search: FacetSearch, cfg: ThresholdConfig, watch: Progress) -> int:
+    """Follow rays, at random and aimed at the facets, until none meets a new one."""
+    while True:
+        silence = search.search(cfg.rays_per_update, quiet=cfg.quiet_rays, most=cfg.most_facets)
+        watch.update("facets", silence, cfg.quiet_rays, f"{len(search.precision)} facets")
+        if search.unresolved or len(search.precision) >= cfg.most_facets:
+            return 0
+        if silence >= cfg.quiet_rays and not search.search_facets(most=cfg.most_facets):
+            return 0 if search.unresolved else silence
+
+
+def _ask_beside_facets(search: FacetSearch, outside: Callable[[FloatArray], BoolArray]) -> None:
+    """Ask fresh points on either side of every facet, as close as its error allows."""
+    w = search.known.directions
+    for i in range(len(w)):
+        points = search.points_on(i, search.config.checks)
+        step = 2.0 * search.error_at(points)[:, i, None] * w[i]
+        if len(points):
+            outside(np.concatenate([points - step, points + step]))
+
+
+def _check_answers(
+    search: FacetSearch, asked: list[tuple[FloatArray, BoolArray]], message: str
+) -> tuple[Status, str]:
+    """Hold the facets against every answer of the run.
+
+    A point closer to a facet than the facet's error there may be on either side of it.
+    """
+    w, t = search.known.directions, search.known.thresholds
+    wrong = total = 0
+    nearest = np.inf
+    for x, on in asked:
+        height = x @ w.T - t
+        doubt = search.error_at(x)
+        bad = np.where(on, (height < -doubt).all(axis=1), (height > doubt).any(axis=1))
+        wrong, total = wrong + int(np.count_nonzero(bad)), total + len(x)
+        if bad.any():
+            nearest = min(nearest, float(np.abs(height[bad]).min()))
+    if wrong:
+        return Status.PARTIAL, (
+            f"{len(t)} halfspaces found, but {wrong:,} of the {total:,} answers of this run "
+            f"contradict them, from a distance of {nearest:.1e} to the boundary on: another "
+            "halfspace almost coincides with one, or the answers are not those of a convex "
+            "region."
+        )
+    return Status.RECOVERED, message
+
+
 def _inside_point(
     outside: Callable[[FloatArray], BoolArray],
     n: int,
     rng: np.random.Generator,
     cfg: ThresholdConfig,
 ) -> FloatArray | None:
-    """Return the origin, or a Gaussian point, on the convex side; or None."""
-    if not outside(np.zeros((1, n)))[0]:
+    """Return the origin, or a Gaussian point, well inside the convex side; or None.
+
+    The origin serves unless a facet passes through it or next to it: rays must have a way
+    to go before they leave.
+    """
+    near = np.vstack([np.zeros(n), cfg.clearance * rng.standard_normal((15, n))])
+    if not outside(near).any():
         return np.zeros(n)
     points = rng.standard_normal((cfg.inside_queries, n))
     inside = points[~outside(points)]

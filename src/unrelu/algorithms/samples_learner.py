@@ -13,7 +13,11 @@ Guarantee
     RECOVERED promises: without noise, every training sample is met to rounding
     and no held-out sample deviates by more than the certificate's tolerance;
     with noise, the residual is uncorrelated with all polynomials of degree 4 in
-    x, its square with those of degree 2, and the held-out error is the noise.
+    x, its square with those of degree 2, its mean is even along every unit and
+    input, neighbours' residuals are unrelated, and the held-out error is the
+    noise: tests that pure noise fails once in 10,000 times, and a misfit above
+    the share of the noise that the message names almost surely. What they see
+    is APPROXIMATED: a network with its measured error, no claim beyond it.
     Units are unique up to order and orientation (Theorem 3.4); orientations are
     as ``signs_determined`` says. Kinks that no sample reached are folded into
     an affine term (Lemma 5.9).
@@ -221,6 +225,7 @@ def learn_from_samples(
             queries=stats, provenance=provenance, stages=tuple(clock.stages),
             gaussian_statistic=test.statistic,
         )  # fmt: skip
+    _check_scale(survey)
     options = _for_precision(options, survey)
     whitening = whitening_for(survey, significance=options.whitening_significance)
     if survey.label_scale == 0.0 or whitening.factor.shape[1] == 0:
@@ -258,6 +263,17 @@ def _check_arguments(
         raise InvalidInput(f"method must be 'power', 'joint' or 'jennrich', got {method!r}")
     if jobs == 0:
         raise InvalidInput("jobs must not be 0")
+
+
+def _check_scale(survey: Survey) -> None:
+    """Refuse labels and inputs whose squares or products leave float64's range."""
+    inputs = float(np.sqrt(np.abs(np.diag(survey.input_covariance)).max(initial=0.0)))
+    for name, size in (("labels", survey.label_scale), ("inputs", inputs)):
+        if not (size == 0.0 or 1e-60 < size < 1e60):
+            raise InvalidInput(
+                f"the {name} have a spread of {size:.1g}: their squares leave the range of "
+                "float64; scale them to the order of 1"
+            )
 
 
 def _prepare(
@@ -456,6 +472,8 @@ def _verdict(
 ) -> tuple[Status, str]:
     """Decide the status from what the samples show."""
     units = f"{len(fit.model.u)} units"
+    if fit.exact and fit.structure:
+        return Status.PARTIAL, f"{units} meet every sample to rounding, but {fit.structure}"
     if fit.exact and fit.unexplained == 0:
         if certificate.max_deviation <= options.tolerance * scale:
             signs = (
@@ -479,9 +497,15 @@ def _verdict(
             "on held-out samples; polish=True refines it"
         )
     if fit.structure:
-        return Status.PARTIAL, (
-            f"{units} leave a residual of {fit.noise / scale:.2g} of the labels' spread that may "
-            f"not be noise ({fit.structure}); try more samples, another seed, or a width"
+        left = (
+            f"{units} leave {certificate.rms_deviation / scale:.2g} of the labels' spread on "
+            f"held-out samples, which may not be noise ({fit.structure})"
+        )
+        if fit.missing:
+            return Status.PARTIAL, f"{left}; try more samples, another seed, or a width"
+        return Status.APPROXIMATED, (
+            f"{left}: the labels are not those of a depth-2 ReLU network plus independent "
+            "noise, or units were not found; try more samples or another seed"
         )
     # Two standard errors of a standard deviation from k held-out samples.
     slack = 1.0 + 4.0 / np.sqrt(2.0 * certificate.samples)
@@ -491,5 +515,6 @@ def _verdict(
             f"{certificate.rms_deviation:.2g}; try more samples"
         )
     return Status.RECOVERED, (
-        f"{units} and label noise of standard deviation {fit.noise:.3g} explain the samples"
+        f"{units} and label noise of standard deviation {fit.noise:.3g} explain the samples; "
+        f"a misfit below {fit.visible:.0%} of that noise would not show in so many"
     )

@@ -164,10 +164,14 @@ Label = Callable[[FloatArray, FloatArray], FloatArray]
 
 def _half_moments(
     source: SampleSource, order: int, label: Label, watch: Progress, stage: str
-) -> tuple[HermiteMoments, HermiteMoments, int]:
-    """Hermite moments of ``label(x, y)`` from the even and the odd rows."""
+) -> tuple[HermiteMoments, HermiteMoments, int, float]:
+    """Hermite moments of ``label(x, y)`` from the even and the odd rows.
+
+    The last number is the standard error of an entry of T2 if labels and inputs were
+    unrelated: halves of repeated rows, or of a handful, may agree by chance.
+    """
     halves = (CompensatedSums(), CompensatedSums())
-    seen = 0
+    seen, square = 0, 0.0
     for x_raw, y_raw in source.batches():
         x, y = to_numpy(x_raw), to_numpy(y_raw)
         values = label(x, y)
@@ -175,10 +179,11 @@ def _half_moments(
             part = slice(start, None, 2)
             half.add(raw_sums(np.ascontiguousarray(x[part]), values[part], order), len(x[part]))
         seen += len(x)
+        square += float(values @ values)
         watch.update(stage, seen, source.count)
     if halves[1].count == 0:
         raise InvalidInput("too few samples: at least two are needed")
-    return mean_moments(halves[0]), mean_moments(halves[1]), seen
+    return mean_moments(halves[0]), mean_moments(halves[1]), seen, float(np.sqrt(square)) / seen
 
 
 def _mean(first: HermiteMoments, second: HermiteMoments) -> HermiteMoments:
@@ -193,6 +198,36 @@ def _residual_label(transform: Label, moments: HermiteMoments) -> Label:
         return np.asarray(transform(x, y) - evaluate_series(x, series))
 
     return label
+
+
+def _odd_inputs(source: SampleSource) -> str:
+    """Say how inputs differ from standard Gaussian ones; empty where they hardly do.
+
+    Only what is both significant (8 standard errors) and large (0.3) counts.
+    """
+    n, count = source.input_dim, 0
+    total, square = np.zeros(n), np.zeros((n, n))
+    for x_raw, _ in source.batches():
+        x = to_numpy(x_raw)
+        total += x.sum(axis=0)
+        square += x.T @ x
+        count += len(x)
+    if count == 0:
+        raise InvalidInput("there are no samples")
+    slack = 0.3 + 8.0 / np.sqrt(count)
+    mean = total / count
+    off = np.abs(square / count - np.eye(n))
+    worst = int(np.argmax(np.abs(mean)))
+    if abs(mean[worst]) > slack:
+        return f"input {worst + 1} has the mean {mean[worst]:.2g}"
+    i, j = np.unravel_index(int(np.argmax(off)), off.shape)
+    if off[i, j] > 1.5 * slack:
+        return f"inputs {i + 1} and {j + 1} have the mean product {square[i, j] / count:.2g}"
+    return ""
+
+
+def _not_gaussian(what: str) -> str:
+    return f"the inputs are not standard Gaussian: {what}. Shift and scale them first."
 
 
 def _restartable(source: SampleSource) -> None:
@@ -243,16 +278,16 @@ def recover_binary_layer(
             raise InvalidInput("transform='log' needs a function that is positive")
         return np.asarray(np.log(labels))
 
-    first, second, _ = _half_moments(samples, 2, plain, watch, "linear part")
+    first, second, _, _ = _half_moments(samples, 2, plain, watch, "linear part")
     low = _mean(first, second)
     linear = HermiteMoments(low.t0, low.t1, np.zeros((n, n)))
-    first, second, seen = _half_moments(
+    first, second, seen, least = _half_moments(
         samples, 2, _residual_label(plain, linear), watch, "correlations"
     )
     alpha = _mean(first, second).t2
     error = 0.5 * np.abs(first.t2 - second.t2)
     off = ~np.eye(n, dtype=bool)
-    spread = float(np.sqrt(np.mean(error[off] ** 2)))
+    spread = max(float(np.sqrt(np.mean(error[off] ** 2))), least, 1e-300)
     # E[(x_i^2 - 1)^2] = 2: a diagonal entry has twice the variance.
     diagonal = np.diag(alpha)
     standard = diagonal / (np.sqrt(2.0) * spread)
@@ -276,6 +311,8 @@ def recover_binary_layer(
             supports[row, inputs[group]] = 1.0
     scale = float(diagonal[active].min()) if active.any() else 1.0
     status, message = _judge_graph(len(supports), missing, doubtful, gap, spread / scale, cfg)
+    if odd_inputs := _odd_inputs(samples):
+        status, message = Status.ASSUMPTION_VIOLATED, _not_gaussian(odd_inputs)
     report = StageReport(
         "correlation graph",
         message=f"transform: {transform}",
@@ -363,15 +400,19 @@ def recover_even_layer(
         raise InvalidInput(f"units must be 1 to {n}, got {units}")
     begin = time.perf_counter()
     # Any constant is orthogonal to the moments; one near the mean costs least variance.
-    centre = float(to_numpy(next(samples.batches())[1]).mean())
+    head = next(samples.batches(), None)
+    if head is None:
+        raise InvalidInput("there are no samples")
+    centre = float(to_numpy(head[1]).mean())
 
     def plain(x: FloatArray, labels: FloatArray) -> FloatArray:
         return labels - centre
 
-    first, second, _ = _half_moments(samples, 2, plain, watch, "quadratic part")
+    first, second, _, least = _half_moments(samples, 2, plain, watch, "quadratic part")
     low = _mean(first, second)
+    quadratic = first.t2, second.t2
     values, vectors = np.linalg.eigh(low.t2)
-    noise = float(np.linalg.norm(0.5 * (first.t2 - second.t2), 2))
+    noise = max(float(np.linalg.norm(0.5 * (first.t2 - second.t2), 2)), least)
     order = np.argsort(-np.abs(values))
     rank = units or int(np.count_nonzero(np.abs(values) > 2.0 * noise))
     provenance = Provenance(
@@ -386,7 +427,7 @@ def recover_even_layer(
             directions=np.empty((0, n)),
         )
     basis = vectors[:, order[:rank]]
-    first, second, seen = _half_moments(
+    first, second, seen, _ = _half_moments(
         samples, 4, _residual_label(plain, low), watch, "fourth moments"
     )
     whole = [half.dense(4) for half in (first, second)]
@@ -395,16 +436,25 @@ def recover_even_layer(
     rows, sign = _best_rows(tensor, rank, rng_, cfg)
     errors = _angles_between(rows, [_polish(sign * half, rows) for half in tensors])
     directions = rows @ basis.T
+    errors = np.hypot(errors, _angles_to_spans(directions, quadratic))
+    uneven = _odd_significance(samples, plain)
     odd = _odd_energy(0.5 * (whole[0] + whole[1]), directions)
-    floor = _odd_energy(0.5 * (whole[0] - whole[1]), directions)
+    floor = max(_odd_energy(0.5 * (whole[0] - whole[1]), directions), 1e-300)
     margin = _condition_margin(sign * tensor, rows)
     status = Status.RECOVERED
     message = f"{rank} directions to a standard error of at most {errors.max():.1e} rad."
-    if margin <= 0:
+    if odd_inputs := _odd_inputs(samples):
+        status, message = Status.ASSUMPTION_VIOLATED, _not_gaussian(odd_inputs)
+    elif margin <= 0:
         status = Status.ASSUMPTION_VIOLATED
         message = (
             "a direction found is no strict extremum of the fourth moment: the products of units "
             "outweigh the units (Theorem 10's condition)."
+        )
+    elif uneven > cfg.active:
+        status = Status.ASSUMPTION_VIOLATED
+        message = (
+            f"E[f x] is {uneven:.0f} standard errors away from 0 along an input: f is not even."
         )
     elif errors.max() > cfg.agreement:
         status = Status.PARTIAL
@@ -432,6 +482,30 @@ def recover_even_layer(
         directions=directions,
         angle_errors=errors,
     )
+
+
+def _angles_to_spans(directions: FloatArray, halves: tuple[FloatArray, FloatArray]) -> FloatArray:
+    """Root mean square angle of each direction to the span that each half's T2 shows."""
+    squares = np.zeros(len(directions))
+    for second in halves:
+        values, vectors = np.linalg.eigh(second)
+        span = vectors[:, np.argsort(-np.abs(values))[: len(directions)]]
+        inside = np.linalg.norm(directions @ span, axis=1)
+        squares += np.arccos(np.clip(inside, 0.0, 1.0)) ** 2
+    return np.asarray(np.sqrt(squares / len(halves)))
+
+
+def _odd_significance(source: SampleSource, label: Label) -> float:
+    """Largest of ``E[f x_j]`` over its standard error; noise where f is even."""
+    count, total, square = 0, np.zeros(source.input_dim), np.zeros(source.input_dim)
+    for x_raw, y_raw in source.batches():
+        x = to_numpy(x_raw)
+        product = label(x, to_numpy(y_raw))[:, None] * x
+        total += product.sum(axis=0)
+        square += (product**2).sum(axis=0)
+        count += len(x)
+    spread = np.sqrt(np.maximum(square - total**2 / count, 0.0))
+    return float(np.max(np.abs(total) / np.where(spread > 0.0, spread, np.inf)))
 
 
 def _polish(tensor: FloatArray, start: FloatArray) -> FloatArray:

@@ -226,7 +226,9 @@ class _Search:
             if step is None:
                 return
             direction, threshold = step.direction, step.threshold
-            if float(direction @ start) < np.cos(cfg.lost) or self.is_known(direction):
+            if float(direction @ start) < np.cos(cfg.lost):
+                return
+            if self.is_known(direction, threshold):
                 return
             if abs(threshold - self.threshold) > cfg.drift:
                 return
@@ -255,8 +257,17 @@ class _Search:
         self.thresholds.append(threshold)
         self.strengths.append(pair[0].strength)
 
-    def is_known(self, direction: FloatArray) -> bool:
-        return any(float(direction @ known) > self.cfg.same for known in self.directions)
+    def is_known(self, direction: FloatArray, threshold: float) -> bool:
+        """Whether a unit with this hyperplane was found.
+
+        Seen from behind, a sign unit at the threshold 0 is 1 minus itself: the same unit.
+        """
+        for known, cut in zip(self.directions, self.thresholds, strict=True):
+            cosine = float(direction @ known)
+            behind = not self.kink and abs(threshold + cut) < self.cfg.confirm_epsilon
+            if cosine > self.cfg.same or (behind and cosine < -self.cfg.same):
+                return True
+        return False
 
 
 def detect_directions(

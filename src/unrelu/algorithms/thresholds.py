@@ -359,9 +359,12 @@ def _layer_from_queries(
                 np.zeros(len(found.directions)),
             )
             base = passes.base
+            asked = [(x, base.is_on(y))]
 
             def is_on(points: FloatArray) -> BoolArray:
-                return base.is_on(oracle(points)[:, 0])
+                on = base.is_on(oracle(points)[:, 0])
+                asked.append((points, on))
+                return on
 
             begin, before = time.perf_counter(), oracle.queries.total
             with oracle.stage("refine"):
@@ -386,17 +389,16 @@ def _layer_from_queries(
                 fresh = rng.standard_normal((cfg.certificate_queries, n))
                 on = is_on(fresh)
             status, message, certificate = _certify(found, fresh, on, tolerance)
-            # The landscape's own answers must agree as well: they are a hundred times more.
-            stray = int(
-                np.count_nonzero(
-                    predicted_on(x, found.directions, found.thresholds) != base.is_on(y)
-                )
-            )
+            # The answers of the landscape and of the slabs must agree as well: they are a
+            # hundred times more, and the slabs' lie next to the units.
+            stray, total = _contradictions(found, asked)
             if status is Status.RECOVERED and base.exact and stray > cfg.stray:
                 status = Status.PARTIAL
                 message = (
-                    f"{len(found.directions)} units refined, but {stray} of {samples} answers "
-                    "contradict them: a unit that is rarely on is missing. Raise samples."
+                    f"{len(found.directions)} units refined, but {stray:,} of the {total:,} "
+                    "answers of this run contradict them by more than their errors: a unit that "
+                    "is rarely on is missing, or one almost coincides with another. Raise "
+                    "samples."
                 )
             if status is Status.RECOVERED and units not in (None, len(found.directions)):
                 status = Status.PARTIAL
@@ -421,6 +423,21 @@ def _layer_from_queries(
         landscape_directions=found.landscape,
         activation=activation,
     )
+
+
+def _contradictions(found: Fit, asked: list[tuple[FloatArray, BoolArray]]) -> tuple[int, int]:
+    """Count answers on the wrong side of the units by more than their errors explain.
+
+    At a point x a direction's error moves its hyperplane by up to ``error * |x|``; six
+    standard errors are allowed for.
+    """
+    wrong = total = 0
+    for x, on in asked:
+        heights = x @ found.directions.T - found.thresholds
+        doubt = 6.0 * np.outer(1.0 + np.linalg.norm(x, axis=1), found.errors)
+        bad = np.where(on, (heights < -doubt).all(axis=1), (heights > doubt).any(axis=1))
+        wrong, total = wrong + int(np.count_nonzero(bad)), total + len(x)
+    return wrong, total
 
 
 def _certify(

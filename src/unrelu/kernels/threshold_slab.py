@@ -181,11 +181,13 @@ def estimate_tan_alpha(
     if len(projection) == 0:
         return None
     base = float(projection.min())
-    bins = ((projection - base) / width).astype(np.intp)
-    counts = np.bincount(bins)
-    hits = np.bincount(bins, weights=labels)
+    # Only bins that hold a point: an input far out would ask for any number of them.
+    bins, index, counts = np.unique(
+        np.floor((projection - base) / width), return_inverse=True, return_counts=True
+    )
+    hits = np.bincount(index, weights=labels)
     usable = counts >= 20  # a rate from fewer has a standard error above 0.11
-    centres = base + (np.flatnonzero(usable) + 0.5) * width
+    centres = base + (bins[usable] + 0.5) * width
     rates = hits[usable] / counts[usable]
     if len(rates) < 2:
         return None

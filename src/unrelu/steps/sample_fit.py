@@ -27,6 +27,7 @@ from unrelu.steps.polish import (
     without_undetermined,
 )
 from unrelu.steps.polish_options import PolishOptions
+from unrelu.steps.sample_residual import find_structure, rows_between_kinks, visible_misfit
 from unrelu.steps.sample_stream import (
     HoldOut,
     Plan,
@@ -68,6 +69,11 @@ class SampleFit:
         Samples that an exact model does not meet.
     structure
         What the residual of an inexact one still shows; empty if nothing.
+    missing
+        Whether that may be units that were not found (a bound on the width was reached,
+        few samples reach them, or there are few), not labels of another kind.
+    visible
+        Share of the noise that a misfit needs to be seen in these samples.
     polished
         Whether the polish ran.
     message, details
@@ -82,6 +88,8 @@ class SampleFit:
     orientations: int
     unexplained: int
     structure: str
+    missing: bool
+    visible: float
     polished: bool
     message: str
     details: Mapping[str, Any]
@@ -151,7 +159,7 @@ class SamplePolish:
         xi = orient(model).patterns[0]
         rms = float(np.sqrt(np.mean(residuals(model, x, y) ** 2)))
         return SampleFit(
-            model, xi, rms, False, False, 0, 0, "", False,
+            model, xi, rms, False, False, 0, 0, "", False, 0.0, False,
             f"moment estimate of {len(model.u)} units leaves {rms / self._scale:.2g} of the "
             "labels' spread", {},
         )  # fmt: skip
@@ -191,9 +199,7 @@ class SamplePolish:
         _, rank, _, _ = residual_signal(x, left, self.options)
         if rank:
             return "its moments of order 2 to 4 are not zero"
-        # Gaussian noise has a median magnitude of 0.67 standard deviations, noise
-        # with three degrees of freedom 0.44; less is a kink that few samples reach.
-        if float(np.median(np.abs(left))) < 0.2 * float(left.std()):
+        if _few_carry_most(left):
             return "a few samples carry most of it"
         # Noise that does not depend on x has a square uncorrelated with x x^T.
         square = left**2
@@ -205,14 +211,33 @@ class SamplePolish:
         edge = spread * (2.0 * np.sqrt(x.shape[1] / n) + 8.0 / np.sqrt(n))
         return "its size depends on x" if worst > edge else ""
 
-    def _weakness(self, model: Kinks, x: FloatArray, y: FloatArray) -> str:
+    def _what_is_left(self, model: Kinks) -> tuple[str, bool]:
+        """Hold the model against all rows in memory, the held-out ones included.
+
+        Returns
+        -------
+        What they show that noise would not, and whether units may be missing.
+        """
+        rows = np.concatenate([self.survey.train_x, self.survey.held_x])
+        y = np.concatenate([self.survey.train_y, self.survey.held_y])
+        x = self.whitening.forward(rows)
+        left = residuals(model, x, y)
+        bounds = [bound for bound in (self.width, self.max_width) if bound is not None]
+        full = bool(bounds) and len(model.u) >= min(bounds)
+        weak = self._weakness(x, left)
+        missing = full or bool(weak) or _few_carry_most(left)
+        structure = self._structure(model, x, y) or find_structure(
+            x, left, model.u[:, :-1], self.whitening.factor, self.rng
+        )
+        return structure or _jump(model, x) or weak, missing
+
+    def _weakness(self, x: FloatArray, left: FloatArray) -> str:
         """Say so if these are too few samples to see a unit in the residual.
 
         A unit adds about 0.17 a to the singular values (``a phi(b) / sqrt 2`` at
         b = 1) and 0.3 a to the residual. It must show before it makes up more than
         about an eighth of the residual's variance.
         """
-        left = residuals(model, x, y)
         _, _, _, threshold = residual_signal(x, left, self.options)
         limit = 0.2 * float(left.std())
         return "too few samples to tell noise from missing units" if threshold > limit else ""
@@ -268,8 +293,10 @@ class SamplePolish:
         if oriented:
             model, xi = self._refit_relu(fit, xi, x, y)
         noise = 0.0 if fit.rms <= 1e-11 * self._scale else fit.rms
+        structure = _jump(model, x)
         return SampleFit(
-            model, xi, noise, True, oriented, count, unexplained, "", True,
+            model, xi, noise, True, oriented, count, unexplained,
+            structure, False, 0.0, True,
             f"exact fit of {len(model.u)} units in {fit.steps} last steps",
             {"notes": "; ".join(self.notes), "rms": fit.rms, "rows": len(x)},
         )  # fmt: skip
@@ -308,11 +335,10 @@ class SamplePolish:
         xi = patterns.patterns[0] if chosen is None else np.ones(len(model.u))
         model, square, rows = self._all_samples(model, x, y)
         noise = float(np.sqrt(square / max(rows - len(model.parameters), 1)))
-        every = self.whitening.forward(self.survey.train_x)
-        structure = self._structure(model, every, self.survey.train_y)
-        structure = structure or self._weakness(model, every, self.survey.train_y)
+        structure, missing = self._what_is_left(model)
         return SampleFit(
-            model, xi, noise, False, oriented, count, 0, structure, True,
+            model, xi, noise, False, oriented, count, 0, structure, missing,
+            visible_misfit(len(self.survey.train_y)), True,
             f"fit of {len(model.u)} units leaves {noise / self._scale:.2g} of the labels' "
             f"spread on {rows:,} samples",
             {"notes": "; ".join(self.notes), "rows": rows},
@@ -345,3 +371,20 @@ class SamplePolish:
             if gain <= 1e-3 * len(move) * square / rows:
                 return model, max(square - gain, 0.0), rows
         return best, square, rows
+
+
+def _few_carry_most(left: FloatArray) -> bool:
+    """Whether a residual is small but for a few samples, as next to a rare kink.
+
+    Gaussian noise has a median magnitude of 0.67 standard deviations, noise with three
+    degrees of freedom 0.44.
+    """
+    return float(np.median(np.abs(left))) < 0.2 * float(left.std())
+
+
+def _jump(model: Kinks, x: FloatArray) -> str:
+    """Say so if two kinks may stand for a jump: too few samples lie between them."""
+    between = rows_between_kinks(model, x)
+    if between >= x.shape[1] + 3:
+        return ""
+    return f"only {between} samples lie between two kinks, which may stand for a jump"

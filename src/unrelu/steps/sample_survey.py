@@ -80,7 +80,6 @@ class _SurveyKernel:
             xp.sum(square * along, axis=0),
             xp.sum(square * square, axis=0),
             xp.sum(y),
-            xp.sum(y * y),
         )
         train = np.flatnonzero(~mask)
         rows = xp.asarray(train, device=x.device)
@@ -136,7 +135,7 @@ def survey_samples(
     n = inputs.count
     if n == 0:
         raise InvalidInput("there are no samples")
-    first, second, p1, p2, p3, p4, y1, y2 = (value / n for value in inputs.values())
+    first, second, p1, p2, p3, p4, y1 = (value / n for value in inputs.values())
     covariance = second - np.outer(first, first)
     skewness, kurtosis = _cumulants(p1, p2, p3, p4)
     held_x, held_y = (np.concatenate(parts) for parts in zip(*out, strict=True))
@@ -149,7 +148,7 @@ def survey_samples(
         kurtosis=kurtosis,
         radius=_radial_excess(train_x, first, covariance),
         label_mean=float(y1),
-        label_scale=float(np.sqrt(max(float(y2 - y1**2), 0.0))),
+        label_scale=_spread(np.concatenate([train_y, held_y])),
         train_x=train_x,
         train_y=train_y,
         held_x=held_x,
@@ -157,6 +156,19 @@ def survey_samples(
         raw=labels.values(),
         train_count=labels.count,
     )
+
+
+def _spread(y: FloatArray) -> float:
+    """Return the standard deviation of labels, whatever their size and their mean.
+
+    The difference of two sums of squares would lose what is small beside the mean.
+    """
+    off = y - y.mean()
+    largest = float(np.abs(off).max(initial=0.0))
+    # Equal labels differ from their mean by its rounding.
+    if largest <= 4.0 * np.finfo(np.float64).eps * float(np.abs(y).max(initial=0.0)):
+        return 0.0
+    return largest * float(np.sqrt(np.mean((off / largest) ** 2)))
 
 
 def _cumulants(

@@ -157,6 +157,7 @@ def add_normals(
     length = np.linalg.norm(normals, axis=1)
     usual = np.sqrt(n)  # of a random search direction, and of those that calibrated
     good: BoolArray = np.isfinite(length) & (length < config.tangential * usual) & (length > 0)
+    good &= np.isfinite(error)  # a normal whose checks were not found is not verified
     search.discarded += int(np.count_nonzero(~good))
     if not good.any():
         return

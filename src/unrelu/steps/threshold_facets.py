@@ -53,10 +53,15 @@ class FacetConfig:
     checks
         Points on the new facet verified on both sides.
     tolerances
-        Distances from the facet at which they are verified, finest first: the
-        finest that passes is what this target's arithmetic allows.
+        Distances from the facet at which they are verified, finest first. A coarser one
+        is tried only after every offset failed the finer: a bend that it would hide is
+        left behind by shorter offsets, what the target's arithmetic blurs is not.
     margin
-        Relative distance before a known crossing at which a ray is asked.
+        Relative distance before a known crossing at which a ray is asked; more where the
+        facet is known less well.
+    aimed
+        Rays aimed at Gaussian points of each facet, projected to it: where it is not the
+        boundary all over, another one almost coincides with it.
     """
 
     radius_factor: float = 20.0
@@ -71,6 +76,7 @@ class FacetConfig:
     checks: int = 6
     tolerances: tuple[float, ...] = (1e-10, 1e-7, 1e-4)
     margin: float = 1e-6
+    aimed: int = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,15 +86,12 @@ class Polyhedron:
     directions: FloatArray
     thresholds: FloatArray
 
-    def crossing(self, origin: FloatArray, rays: FloatArray, limit: float) -> FloatArray:
-        """Return how far each ray ``(b, n)`` goes before it leaves, at most ``limit``."""
-        if len(self.directions) == 0:
-            return np.full(len(rays), limit)
+    def crossings(self, origin: FloatArray, rays: FloatArray) -> FloatArray:
+        """Return how far each ray ``(b, n)`` goes before each facet, ``(b, k)``."""
         speed = rays @ self.directions.T
         gap = self.thresholds - self.directions @ origin
         with np.errstate(divide="ignore", invalid="ignore"):
-            distance = np.where(speed > 0, gap / speed, np.inf)
-        return np.asarray(np.minimum(distance.min(axis=1), limit))
+            return np.asarray(np.where(speed > 0, gap / speed, np.inf))
 
 
 def bisect_lines(
@@ -140,6 +143,9 @@ class FacetSearch:
         self.radius = self.config.radius_factor * np.sqrt(self.n)
         self.known = Polyhedron(np.empty((0, self.n)), np.empty(0))
         self.precision: list[float] = []
+        # Where each facet was measured, and how far apart: its error grows beyond.
+        self._anchors = np.empty((0, self.n))
+        self._spreads: list[float] = []
         self.unresolved = 0
 
     def search(self, rays: int, *, quiet: int, most: int) -> int:
@@ -155,23 +161,69 @@ class FacetSearch:
             rays -= batch
             directions = self.rng.standard_normal((batch, self.n))
             directions /= np.linalg.norm(directions, axis=1, keepdims=True)
-            open_rays = np.arange(batch)
-            learned = False
-            while len(open_rays):
-                reach = self.known.crossing(self.center, directions[open_rays], self.radius)
-                reach = np.where(reach < self.radius, reach * (1 - self.config.margin), reach)
-                out = self.outside(self.center + reach[:, None] * directions[open_rays])
-                open_rays, reach = open_rays[out], reach[out]
-                if len(open_rays) == 0:
-                    break
-                learned = True
-                if not self._learn(directions[open_rays[0]], float(reach[0])):
-                    self.unresolved += 1
-                if self.unresolved or len(self.precision) >= most:
-                    return 0
-                open_rays = open_rays[1:]
+            learned = self._follow(directions, most)
+            if learned is None:
+                return 0
             silence = 0 if learned else silence + batch
         return silence
+
+    def search_facets(self, *, most: int) -> bool | None:
+        """Aim rays at every known facet; learn those that lie just before one.
+
+        Returns whether any was learned; None at ``most`` facets, or where a boundary is
+        not flat.
+        """
+        targets = [self.points_on(i, self.config.aimed) for i in range(len(self.precision))]
+        rays = np.concatenate([*targets, np.empty((0, self.n))]) - self.center
+        length = np.linalg.norm(rays, axis=1, keepdims=True)
+        return self._follow((rays / length)[length[:, 0] > 0], most)
+
+    def points_on(self, facet: int, count: int) -> FloatArray:
+        """Gaussian points projected to a facet, those that no other facet cuts off."""
+        w, t = self.known.directions, self.known.thresholds
+        points = self.rng.standard_normal((4 * count, self.n))
+        points -= np.outer(points @ w[facet] - t[facet], w[facet])
+        others = np.arange(len(t)) != facet
+        free = (points @ w[others].T < t[others]).all(axis=1)
+        return np.asarray(points[free][:count])
+
+    def error_at(self, points: FloatArray) -> FloatArray:
+        """How far each known facet may be off at ``points`` ``(m, n)``: ``(m, k)``."""
+        lever = np.linalg.norm(points[:, None] - self._anchors, axis=2)
+        return np.asarray(np.array(self.precision) * (1.0 + lever / np.array(self._spreads)))
+
+    def _reach(self, rays: FloatArray) -> FloatArray:
+        """How far each ray may go and must still be inside, ``(b,)``."""
+        if len(self.precision) == 0:
+            return np.full(len(rays), self.radius)
+        distances = self.known.crossings(self.center, rays)
+        facet = distances.argmin(axis=1)
+        rows = np.arange(len(rays))
+        nearest = np.minimum(distances[rows, facet], self.radius)
+        met = nearest < self.radius
+        end = self.center + nearest[:, None] * rays
+        speed = np.einsum("bn,bn->b", rays, self.known.directions[facet])
+        doubt = self.error_at(end)[rows, facet] / np.where(met, speed, 1.0)
+        before = nearest - np.maximum(self.config.margin * nearest, doubt)
+        return np.asarray(np.where(met, np.maximum(before, 0.0), self.radius))
+
+    def _follow(self, directions: FloatArray, most: int) -> bool | None:
+        """Ask each ray just before the known facets; learn where it is outside already."""
+        open_rays = np.arange(len(directions))
+        learned = False
+        while len(open_rays):
+            reach = self._reach(directions[open_rays])
+            out = self.outside(self.center + reach[:, None] * directions[open_rays])
+            open_rays, reach = open_rays[out], reach[out]
+            if len(open_rays) == 0:
+                break
+            learned = True
+            if not self._learn(directions[open_rays[0]], float(reach[0])):
+                self.unresolved += 1
+            if self.unresolved or len(self.precision) >= most:
+                return None
+            open_rays = open_rays[1:]
+        return learned
 
     def _learn(self, ray: FloatArray, reach: float) -> bool:
         """Add the facet through which ``ray`` leaves before ``reach``."""
@@ -185,23 +237,42 @@ class FacetSearch:
             cfg.base_bits,
         )
         base = self.center + 0.5 * (low[0] + high[0]) * ray
-        probe, spread = cfg.probe, cfg.spread
-        for _ in range(cfg.attempts):
-            rough = self._rough_normal(base, ray, probe)
-            if rough is not None:
-                plane = self._plane(base, rough, spread)
-                if plane is not None:
-                    self._add(*plane)
-                    return True
-            probe, spread = probe / cfg.shrink, spread / cfg.shrink
+        finest = min(self.precision, default=cfg.tolerances[0])
+        for tolerance in (value for value in cfg.tolerances if value >= finest):
+            probe, spread = cfg.probe, cfg.spread
+            for _ in range(cfg.attempts):
+                rough = self._rough_normal(base, ray, probe)
+                if rough is not None:
+                    plane = self._plane(base, rough, spread)
+                    if plane is not None and self._verify(*plane, tolerance):
+                        return self._add(*plane, tolerance)
+                probe, spread = probe / cfg.shrink, spread / cfg.shrink
         return False
 
-    def _add(self, normal: FloatArray, threshold: float, precision: float) -> None:
-        self.known = Polyhedron(
-            np.vstack([self.known.directions, normal]),
-            np.append(self.known.thresholds, threshold),
-        )
-        self.precision.append(precision)
+    def _add(
+        self, normal: FloatArray, origin: FloatArray, spread: float, precision: float
+    ) -> bool:
+        """Keep a facet; in place of one that it coincides with, if it is the finer."""
+        w, t = self.known.directions, self.known.thresholds
+        precisions, spreads = self.precision, self._spreads
+        anchors = self._anchors
+        if len(precisions):
+            ends = origin + spread * tangent_basis(normal).T
+            points = np.vstack([origin, ends])
+            apart = np.abs(points @ w.T - t)
+            allowed = self.error_at(points) + precision
+            same = np.flatnonzero((apart <= allowed).all(axis=0))
+            finer = [i for i in same if precision / spread < precisions[i] / spreads[i]]
+            if len(same) and not finer:
+                return False  # the facet is known, and this ray found it elsewhere
+            keep = ~np.isin(np.arange(len(t)), finer)
+            w, t, anchors = w[keep], t[keep], anchors[keep]
+            precisions = [p for p, kept in zip(precisions, keep, strict=True) if kept]
+            spreads = [p for p, kept in zip(spreads, keep, strict=True) if kept]
+        self.known = Polyhedron(np.vstack([w, normal]), np.append(t, normal @ origin))
+        self._anchors = np.vstack([anchors, origin])
+        self.precision, self._spreads = [*precisions, precision], [*spreads, spread]
+        return True
 
     def _rough_normal(self, base: FloatArray, ray: FloatArray, offset: float) -> FloatArray | None:
         """Slopes of the boundary beside ``base``, measured along the ray."""
@@ -229,8 +300,11 @@ class FacetSearch:
 
     def _plane(
         self, base: FloatArray, rough: FloatArray, spread: float
-    ) -> tuple[FloatArray, float, float] | None:
-        """Hyperplane through n crossings found along the rough normal."""
+    ) -> tuple[FloatArray, FloatArray, float] | None:
+        """Hyperplane through n crossings found along the rough normal.
+
+        Returns its normal, a point of it, and how far apart the crossings were.
+        """
         cfg = self.config
         tangents = np.vstack([np.zeros(self.n), tangent_basis(rough).T])
         offsets = np.full(self.n, spread)
@@ -255,21 +329,18 @@ class FacetSearch:
         normal = rough - slopes @ tangents[1:]
         normal = np.asarray(normal / np.linalg.norm(normal))
         origin = base + crossing[0] * rough
-        precision = self._verify(origin, normal, float(np.abs(offsets[1:]).min()))
-        if precision is None:
-            return None
-        return normal, float(normal @ origin), precision
+        return normal, origin, float(np.abs(offsets[1:]).min(initial=spread))
 
-    def _verify(self, origin: FloatArray, normal: FloatArray, spread: float) -> float | None:
-        """Return the finest tolerance at which points on the plane change sides."""
-        cfg = self.config
-        mix = self.rng.standard_normal((cfg.checks, self.n))
+    def _verify(
+        self, normal: FloatArray, origin: FloatArray, spread: float, tolerance: float
+    ) -> bool:
+        """Whether points of the plane change sides within ``tolerance``."""
+        mix = self.rng.standard_normal((self.config.checks, self.n))
         mix -= np.outer(mix @ normal, normal)
-        mix *= spread / np.linalg.norm(mix, axis=1, keepdims=True)
+        length = np.linalg.norm(mix, axis=1, keepdims=True)
+        mix *= spread / np.where(length > 1e-9, length, np.inf)  # one input: nothing beside
         points = origin + mix
-        for tolerance in cfg.tolerances:
-            if not self.outside(points + tolerance * normal).all():
-                continue
-            if not self.outside(points - tolerance * normal).any():
-                return tolerance
-        return None
+        return bool(
+            self.outside(points + tolerance * normal).all()
+            and not self.outside(points - tolerance * normal).any()
+        )

@@ -72,6 +72,7 @@ def search_landscape(
         watch.update("moments", done, total)
 
     note = "values"
+    spread = 1.0 if biased else float(np.std(passes.pilot_y))
     if biased:
         halves = passes.moments(order, value=lambda x, y: np.ones(len(x)), step=step)
     else:
@@ -81,6 +82,7 @@ def search_landscape(
         if passes.base.exact and values[0] < -cfg.landscape.rank_factor * noise:
             # Linear terms of both signs: whether f differs from c_0 has one sign.
             done, note = 0, "on or off"
+            spread = float(np.std(passes.base.is_on(passes.pilot_y)))
             halves = passes.moments(
                 order, value=lambda x, y: passes.base.is_on(y).astype(np.float64), step=step
             )
@@ -96,6 +98,7 @@ def search_landscape(
         details={
             "rank": rank,
             "noise": noise,
+            "spread": spread,
             "condition": found.condition,
             "starts": found.starts,
             "base value": passes.base.level,
@@ -164,7 +167,9 @@ def fit_landscape(
             f"the thresholds are too low for the linear part to dominate: {seen}. The "
             "directions are biased; refine them where the units are sign or ReLU."
         )
-    elif not _one_sided(found.directions, halves):
+    elif not _one_sided(
+        found.directions, halves, report.details["spread"] / np.sqrt(passes.samples)
+    ):
         status = Status.ASSUMPTION_VIOLATED
         message = (
             "the third moment along a direction is not positive beyond its sampling error: f is "
@@ -188,11 +193,18 @@ def fit_landscape(
     return Fit(status, message, found.directions, thresholds, errors, found.directions, [report])
 
 
-def _one_sided(directions: FloatArray, halves: tuple[HermiteMoments, HermiteMoments]) -> bool:
-    """Whether both halves agree that the third moment is positive along each direction."""
+def _one_sided(
+    directions: FloatArray, halves: tuple[HermiteMoments, HermiteMoments], error: float
+) -> bool:
+    """Whether the third moment is positive along each direction beyond its sampling error.
+
+    Two halves that agree may do so by chance once in ten times. He_3 has the variance 6:
+    four standard errors are asked for as well, ``error`` being that of the labels' mean.
+    """
+    least = 4.0 * np.sqrt(6.0) * error
     for w in directions:
         one, two = (contract(half.dense(3), w, 3) for half in halves)
-        if one + two < 3.0 * abs(one - two):
+        if one + two < 3.0 * abs(one - two) or 0.5 * (one + two) < least:
             return False
     return True
 

@@ -62,6 +62,9 @@ class ThresholdConfig:
         errors of 1e-6 not one of a million should.
     certificate_queries, inside_queries
         Gaussian inputs asked at the end, and at most to find an inside point.
+    clearance
+        Queries: rays start from the origin only if points so far from it (standard
+        deviation) are inside as well.
     quiet_rays, rays_per_update, most_facets
         Query access: the search ends when so many rays met no new facet; it
         gives up at so many facets.
@@ -87,6 +90,7 @@ class ThresholdConfig:
     stray: int = 2
     certificate_queries: int = 2000
     inside_queries: int = 1000
+    clearance: float = 0.05
     quiet_rays: int = 1500
     rays_per_update: int = 3000
     most_facets: int = 500

@@ -108,6 +108,9 @@ def find_directions(
     """
     cfg = LandscapeConfig() if config is None else config
     n = moments.input_dim
+    # A unit adds a positive eigenvalue: directions without one cannot be whitened.
+    values = np.linalg.eigvalsh(moments.t2)
+    rank = min(rank, int(np.count_nonzero(values > 1e-12 * max(float(values[-1]), 1e-300))))
     if rank == 0:
         return Landscape(np.empty((0, n)), np.empty(0), 0, 1.0, 0)
     white = whiten(moments.t2, rank)

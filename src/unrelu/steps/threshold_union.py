@@ -16,6 +16,7 @@ from unrelu.steps.threshold_fit import (
     mean_of_halves,
     search_landscape,
 )
+from unrelu.steps.threshold_flat import bent_units, lie_apart
 from unrelu.steps.threshold_model import Fit, ThresholdConfig, overlap_share, predicted_on
 from unrelu.steps.threshold_passes import Passes, Slabs
 from unrelu.steps.threshold_refine import Refinement, estimate_thresholds, refine_hyperplanes
@@ -99,6 +100,10 @@ def fit_union(
         )
     )
     status, message = _verdict(state, slabs, passes, cfg)
+    if status is Status.RECOVERED:
+        status, message = _check_labels(
+            state, slabs, passes, cfg, message, move_thresholds=threshold is None, rng=rng
+        )
     if status is Status.RECOVERED and units not in (None, len(state.directions)):
         status = Status.PARTIAL
         message = f"{len(state.directions)} units found, {units} expected. " + message
@@ -269,6 +274,56 @@ def _verdict(
         Status.RECOVERED,
         f"{k} units, each direction to a standard error of at most {worst:.1e} rad{flipped}.",
     )
+
+
+def _check_labels(
+    state: Refinement,
+    slabs: Slabs,
+    passes: Passes,
+    cfg: ThresholdConfig,
+    message: str,
+    *,
+    move_thresholds: bool,
+    rng: np.random.Generator,
+) -> tuple[Status, str]:
+    """Hold the units against the labels next to them, and those far from them."""
+    k = len(state.directions)
+    widths = np.maximum(cfg.slab_reach * state.errors, 1e-12)
+    flips = slabs.overexplained_count + slabs.unexplained_count
+    bent = bent_units(
+        slabs.x,
+        slabs.on,
+        state.directions,
+        state.thresholds,
+        widths,
+        state.errors,
+        flipped=(flips, slabs.above + slabs.below) if passes.base.exact else None,
+        move_thresholds=move_thresholds,
+        rng=rng,
+    )
+    if bent:
+        unit, wrong, count = max(bent, key=lambda row: row[1])
+        return Status.PARTIAL, (
+            f"{k} units, but next to unit {unit + 1} no hyperplane explains the labels: {wrong} "
+            f"of the {count} samples within {widths[unit]:.1e} of it contradict the best one. "
+            "Another unit almost coincides with it, or the boundary is not flat. Give more "
+            "samples, or query access (learn_halfspaces with an oracle)."
+        )
+    x, on = passes.pilot_x, passes.base.is_on(passes.pilot_y)
+    heights = x @ state.directions.T - state.thresholds
+    below, above = (heights <= -widths).all(axis=1), (heights >= widths).any(axis=1)
+    for region, wrong_label, where, cause in (
+        (below, on, "far below every unit are on", "a unit is missing"),
+        (above, ~on, "far above some unit are off", "f is not monotone in its units"),
+    ):
+        odd = region & wrong_label
+        if lie_apart(x[odd], x[region], rng):
+            return Status.PARTIAL, (
+                f"{k} units, but the {np.count_nonzero(odd)} of {np.count_nonzero(region)} "
+                f"samples that {where} lie in certain directions, not anywhere as flipped "
+                f"labels would: {cause}. Give more samples, or units=."
+            )
+    return Status.RECOVERED, message
 
 
 def judge_union(fit: Fit, passes: Passes) -> Certificate | None:
