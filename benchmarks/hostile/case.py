@@ -103,12 +103,12 @@ class Case:
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """A family of cases, one for each seed."""
+    """A family of cases, one for each seed; ``limit`` in seconds of processor time."""
 
     name: str
     make: Callable[[int], Case]
     seeds: int
-    limit: float = 20.0
+    limit: float = 4.0
     quick: bool = True
 
 

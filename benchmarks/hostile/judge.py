@@ -8,7 +8,8 @@ False means one of:
   that changed its mind during the run is judged by every function that answered in it.
 * *loose*: RECOVERED with a tolerance above 1e-6 of the answers' spread, and above 100 times
   the noise. For float64 answers that noise is the last bit of the largest term in sight,
-  for others it is measured: answers minus truth at the fresh inputs.
+  for others it is measured: answers minus truth at the fresh inputs (root mean square),
+  or what the run measured itself if that is no more than :data:`NOISE_FACTOR` times as much.
 * *epsilon*: a learner's RECOVERED whose mean square error exceeds the epsilon asked for,
   by more than the sampling error of the fresh inputs allows.
 * *untrue*: APPROXIMATED, and off by more than it says.
@@ -31,6 +32,8 @@ from benchmarks.hostile.case import Array, Function, Planted, Verdict
 CONFIDENCE = 0.9999
 FRESH, FRESH_THIN = 20_000, 200_000
 LOOSE, LOOSE_NOISE = 1e-6, 100.0
+NOISE_FACTOR = 4.0
+"""The run's own measurement of the noise counts up to this many times the true one."""
 SCALES = (0.3, 3.0)
 DEEPEST = 6.0
 """Log-odds are compared up to here: beyond, probabilities of a few digits do not hold them."""
@@ -196,6 +199,8 @@ def _judge_one(
     if status != "RECOVERED":
         return None
     noise = both.noise(x[:2000])
+    said = float(getattr(result, "noise", 0.0) or 0.0)
+    noise = max(noise, min(said, NOISE_FACTOR * noise))
     facts["noise"] = noise
     if tolerance > max(LOOSE * size, LOOSE_NOISE * noise):
         return Verdict(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from benchmarks.hostile import functions as f
+from benchmarks.hostile import kinds_layers, kinds_ledger, kinds_mistakes, kinds_samples
 from benchmarks.hostile import networks as n
 from benchmarks.hostile import services as s
 from benchmarks.hostile.case import Kind
@@ -115,19 +116,50 @@ SERVICES: dict[str, Maker] = {
 TYPES: dict[str, Maker] = {f"answers {name}": s.other_type(name) for name in s.READABLE}
 
 
+LABELS: dict[str, Maker] = {"labels": f.labels}
+
+
+def _each(verb: str, targets: dict[str, Maker], seeds: int, **facts: object) -> list[Kind]:
+    return [kind(verb, what, make, seeds, **facts) for what, make in targets.items()]
+
+
+def _only(targets: dict[str, Maker], *names: str) -> dict[str, Maker]:
+    return {name: targets[name] for name in names}
+
+
 def _query_kinds() -> list[Kind]:
-    kinds = [kind("extract", what, make, 12) for what, make in NETWORKS.items()]
-    kinds += [kind("two_layer", what, make, 8) for what, make in NETWORKS.items()]
-    kinds += [kind("orthant", what, make, 6) for what, make in NETWORKS.items()]
-    kinds += [kind("box", what, make, 8) for what, make in NETWORKS.items()]
-    kinds += [kind("learner", what, make, 6) for what, make in NETWORKS.items()]
-    kinds += [kind("span", what, make, 6) for what, make in NETWORKS.items()]
-    kinds += [
-        kind(verb, "many inputs", n.many_inputs, 4) for verb in ("extract", "two_layer", "span")
-    ]
-    for what, make in DEEP.items():
-        kinds += [kind("extract", what, make, 8), kind("three_layer", what, make, 8)]
-    return kinds
+    targets = NETWORKS | FUNCTIONS | NOISE | PRECISIONS | PROBABILITIES | SERVICES
+    coarse = FUNCTIONS | NOISE | PRECISIONS
+    kinds = _each("extract", NETWORKS | DEEP, 5)
+    kinds += _each("extract", coarse | PROBABILITIES | LABELS, 5)
+    kinds += _each("extract", SERVICES, 8) + _each("extract", TYPES, 2)
+    kinds += _each("two_layer", NETWORKS, 4)
+    kinds += _each("two_layer", coarse | PROBABILITIES | SERVICES, 2)
+    kinds += _each("orthant", NETWORKS, 3) + _each("orthant", FUNCTIONS | PRECISIONS, 1)
+    kinds += _each("box", NETWORKS, 3)
+    kinds += _each("box", FUNCTIONS | PRECISIONS | PROBABILITIES, 2)
+    kinds += _each("three_layer", DEEP, 6)
+    kinds += _each("three_layer", NETWORKS | FUNCTIONS | PRECISIONS | SERVICES, 1)
+    kinds += _each("three_layer", _only(PROBABILITIES, "deep softmax", "softmax", "sigmoid"), 2)
+    kinds += _each("learner", NETWORKS, 3) + _each("learner", coarse | SERVICES, 2)
+    kinds += _each("span", NETWORKS | DEEP, 2)
+    kinds += _each("span", _only(FUNCTIONS, "smooth", "stepped", "periodic", "maxout"), 2)
+    kinds += _each("span", NOISE | PRECISIONS | SERVICES, 2)
+    kinds += _each("span_labels", LABELS, 12)
+    kinds += _each("span_labels", FUNCTIONS | _only(SERVICES, "falls back", "throttles"), 1)
+    for verb in ("extract", "two_layer", "learner", "span"):
+        kinds += _each(verb, {"many inputs": n.many_inputs}, 3)
+    for verb in ("extract", "three_layer"):
+        kinds += _each(
+            verb, {"deeper": n.deeper, "more units than inputs": n.deep_wide}, 4, limit=20.0
+        )
+    return kinds + _each("diagnose", targets, 1) + _each("plan", targets, 1)
 
 
-KINDS: list[Kind] = _query_kinds()
+KINDS: list[Kind] = [
+    *_query_kinds(),
+    *kinds_samples.KINDS,
+    *kinds_layers.KINDS,
+    *kinds_ledger.KINDS,
+    *kinds_mistakes.KINDS,
+]

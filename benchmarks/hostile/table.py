@@ -30,7 +30,7 @@ def row(name: str, lines: Sequence[Line]) -> list[str]:
         str(len(lines)),
         *(str(count) for count in counts),
         str(sum(map(is_slow, lines))),
-        f"{statistics.median(line['wall'] for line in lines):.2f}",
+        f"{statistics.median(line['seconds'] for line in lines):.2f}",
         *("–" if value is None else f"{value:.1e}" for value in beside),
     ]
 
