@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import (
+    report_hostile,
     report_papers,
     report_peers,
     report_samples,
@@ -102,6 +103,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     **report_papers.BLOCKS,
     **report_samples.BLOCKS,
     **report_speed.BLOCKS,
+    **report_hostile.BLOCKS,
 }
 
 

@@ -6,10 +6,15 @@ import argparse
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from benchmarks.harness import RESULTS
 
+if TYPE_CHECKING:  # the package itself is imported once --base has chosen which
+    from benchmarks.hostile.case import Kind
+
 NAME = "hostile.jsonl"
+QUICK_SECONDS = 1.0
 
 
 def _with_source(tree: Path) -> None:
@@ -31,6 +36,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--suite", choices=("quick", "full"), default="full")
     p.add_argument("--quick", action="store_true", help="the same as --suite quick")
     p.add_argument("--jobs", type=int, default=1)
+    p.add_argument("--limit", type=float, help="at most this many seconds a case")
     p.add_argument("--fresh", action="store_true", help="forget this core type's outcomes")
     p.add_argument("--results", type=Path, default=RESULTS, help=f"folder of {NAME}, or a file")
     p.add_argument("--base", type=Path, help="run another checkout's package on these cases")
@@ -47,13 +53,26 @@ def _seeds(text: str | None, most: int) -> range:
     return range(int(first), int(last) + 1) if dash else range(min(int(first), most))
 
 
+def quick(kinds: list[Kind], published: list[dict[str, Any]]) -> list[Kind]:
+    """Return one kind for each sort of target, and one for each function, the fast ones."""
+    slow = {line["kind"] for line in published if line["seconds"] > QUICK_SECONDS}
+    chosen: dict[str, Kind] = {}
+    for k in kinds:
+        function, _, what = k.name.partition(": ")
+        if k.name not in slow and not (function in chosen and what in chosen):
+            chosen.setdefault(what, k)
+            chosen.setdefault(function, k)
+    return [k for k in kinds if k.name in {c.name for c in chosen.values()}]
+
+
 def main() -> None:
     options = parser().parse_args()
     if options.base is not None:
         _with_source(options.base)
     from benchmarks.hostile import table
     from benchmarks.hostile.kinds import KINDS
-    from benchmarks.hostile.runner import latest, read, run, stamp
+    from benchmarks.hostile.lines import latest, read
+    from benchmarks.hostile.runner import run, stamp
 
     chosen = [k for k in KINDS if all(text in k.name for text in options.kinds)]
     if not chosen:
@@ -62,12 +81,14 @@ def main() -> None:
         for k in chosen:
             print(f"{k.name} ({k.seeds} seeds)")
         return
-    todo = [(k, seed) for k in chosen for seed in _seeds(options.seeds, k.seeds)]
-    if options.quick or options.suite == "quick":
-        todo = [(k, 0) for k in chosen if k.quick]
     path = options.results if options.results.suffix == ".jsonl" else options.results / NAME
+    if options.quick or options.suite == "quick":
+        todo = [(k, 0) for k in quick(chosen, read(RESULTS / NAME))]
+    else:  # the first seed of all kinds first: a run that is stopped has seen them all
+        todo = [(k, seed) for k in chosen for seed in _seeds(options.seeds, k.seeds)]
+        todo.sort(key=lambda case: case[1])
     if not options.show:
-        run(todo, path, jobs=options.jobs, fresh=options.fresh)
+        run(todo, path, jobs=options.jobs, fresh=options.fresh, limit=options.limit)
     wanted = {f"{k.name}/{seed}" for k, seed in todo}
     outcomes = latest(read(path), stamp()["core"])
     mine = [outcomes[name] for name in (f"{k.name}/{s}" for k, s in todo) if name in outcomes]

@@ -109,7 +109,6 @@ class Kind:
     make: Callable[[int], Case]
     seeds: int
     limit: float = 4.0
-    quick: bool = True
 
 
 def generator(name: str, seed: int) -> np.random.Generator:

@@ -1,4 +1,4 @@
-"""Calls that a caller gets wrong: each deserves a clear refusal, and never a result."""
+"""Calls that a caller gets wrong: each deserves a clear refusal."""
 
 from __future__ import annotations
 
@@ -151,9 +151,9 @@ OPTIONS: list[Call] = [
 
 
 def judge(result: Any) -> Verdict:
-    """A mistake that passes unnoticed may come to nothing; it may not be RECOVERED.
+    """Say what a mistake that passed unnoticed came to.
 
-    Functions without a status may take what can be taken: copies, other types.
+    Some may be taken: a copy of the data in another type, as many workers as there are.
     """
     status = status_of(result)
     return Verdict("honest", f"taken: {status or type(result).__name__}", {"status": status})
