@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import unrelu
@@ -251,6 +251,7 @@ def test_no_verdict_is_false_and_no_exception_raw(family):
 
     @settings(
         derandomize=True, database=None, deadline=None, max_examples=FAMILIES[family],
+        phases=[Phase.generate], report_multiple_bugs=False,  # a smaller seed is no simpler
         suppress_health_check=list(HealthCheck),
     )  # fmt: skip
     @given(st.data())
@@ -258,7 +259,7 @@ def test_no_verdict_is_false_and_no_exception_raw(family):
         kind = data.draw(st.sampled_from(kinds), label="kind")
         most = kind.seeds - 1 if family == "mistakes" else 100_000
         seed = data.draw(st.integers(0, most), label="seed")
-        line = runner.run_case(dataclasses.replace(kind, limit=30.0), seed)
+        line = runner.run_case(dataclasses.replace(kind, limit=2.0), seed)
         assert line["outcome"] not in ("false", "raw"), f"{line['id']}: {line['why']}"
 
     holds()
