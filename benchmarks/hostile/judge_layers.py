@@ -27,8 +27,9 @@ import numpy as np
 from benchmarks.hostile.case import Array, Function, Planted, Verdict
 from benchmarks.hostile.judge import FRESH, judge_network, more_than, status_of
 
-ANGLE_FACTOR = 3.0
-"""By its docs the estimated angle of a span is right within a factor of 3."""
+ANGLE_FACTOR = 10.0
+"""By its docs the estimated angle of a span is usually right within a factor of 3; a verdict
+at confidence 0.9999 must leave room for what is unusual."""
 STANDARD_ERRORS = 5.0
 """|N(0, 1)| exceeds 3.9 with chance 1e-4; the standard error itself is an estimate."""
 FINEST = 1e-9

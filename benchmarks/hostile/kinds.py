@@ -136,7 +136,7 @@ def _query_kinds() -> list[Kind]:
     kinds += _each("two_layer", NETWORKS, 4)
     kinds += _each("two_layer", coarse | PROBABILITIES | SERVICES, 2)
     kinds += _each("orthant", NETWORKS, 3) + _each("orthant", FUNCTIONS | PRECISIONS, 1)
-    kinds += _each("box", NETWORKS, 3)
+    kinds += _each("box", NETWORKS, 4)
     kinds += _each("box", FUNCTIONS | PRECISIONS | PROBABILITIES, 2)
     kinds += _each("three_layer", DEEP, 6)
     kinds += _each("three_layer", NETWORKS | FUNCTIONS | PRECISIONS | SERVICES, 1)
