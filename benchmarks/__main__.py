@@ -16,12 +16,12 @@ from pathlib import Path
 
 from benchmarks.harness import quick_rows
 
-PEERS = "peers"  # a package with a command line of its own
+PEERS, HOSTILE = "peers", "hostile"  # packages with command lines of their own
 FOLDER = Path(__file__).parent / ".cache" / "results"
 
 
 def suites(which: str) -> list[str]:
-    """Return the modules that run: all with rows, those with a quick row, and the peers."""
+    """Return the modules that run: all with rows, those with a quick row, and the packages."""
     names = []
     for info in pkgutil.iter_modules([str(Path(__file__).parent)]):
         if info.name.startswith("_"):
@@ -29,7 +29,7 @@ def suites(which: str) -> list[str]:
         rows = getattr(importlib.import_module(f"benchmarks.{info.name}"), "ROWS", ())
         if quick_rows(info.name, rows) if which == "quick" else rows:
             names.append(info.name)
-    return [*names, PEERS, *([f"{PEERS}.moments"] if which == "full" else [])]
+    return [*names, HOSTILE, PEERS, *([f"{PEERS}.moments"] if which == "full" else [])]
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import (
+    report_hostile,
     report_papers,
     report_peers,
     report_samples,
@@ -66,7 +67,8 @@ def page() -> str:
         "`python -m benchmarks.SUITE`. Success is judged by ground truth, queries are counted at",
         "the oracle without the certificate's, failures stay in the table. A suite's commit is",
         "that of its latest run; `--fresh` measures all rows of a suite anew. The comparison with",
-        "[peers](peers.md) and the [growth of the cost](scaling.md) have pages of their own.",
+        "[peers](peers.md), the [growth of the cost](scaling.md) and the",
+        "[targets made to mislead](hostile.md) have pages of their own.",
     ]
     for suite, title in TITLES.items():
         if not (RESULTS / f"{suite}.json").exists():
@@ -102,6 +104,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     **report_papers.BLOCKS,
     **report_samples.BLOCKS,
     **report_speed.BLOCKS,
+    **report_hostile.BLOCKS,
 }
 
 

@@ -152,4 +152,5 @@ def test_the_quick_suite_leaves_out_what_is_slow_or_unmeasured(tmp_path, monkeyp
 
 def test_suites_of_the_two_sizes():
     assert "scaling" not in suites("quick")
-    assert {"scaling", "peers", "peers.moments"} <= set(suites("full"))
+    assert "hostile" in suites("quick")
+    assert {"scaling", "hostile", "peers", "peers.moments"} <= set(suites("full"))
