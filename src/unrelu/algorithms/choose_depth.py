@@ -49,6 +49,7 @@ from unrelu.algorithms.three_layer import (
     extract_three_layer,
 )
 from unrelu.algorithms.two_layer import TwoLayerConfig, extract_two_layer
+from unrelu.core.breakdown import Breakdown, as_breakdown
 from unrelu.core.explain import (
     NOISE_MULTIPLE,
     Tolerance,
@@ -440,12 +441,15 @@ def extract(
     planner, stream = as_generator(rng).spawn(2)
     if plan is None:
         try:
-            plan = _plan(target, domain, planner, options)
+            with as_breakdown():
+                plan = _plan(target, domain, planner, options)
         except BudgetExhausted as error:
             return RecoveryResult(
                 Status.BUDGET_EXHAUSTED, f"{error}; not even the depth was found",
                 target.queries, provenance,
             )  # fmt: skip
+        except Breakdown as error:
+            return RecoveryResult(Status.NUMERICAL_FAILURE, str(error), target.queries, provenance)
     meter.update("plan", 1, 1, plan.reason)
     low, high = plan.queries
     spent = target.allowance.spent

@@ -102,7 +102,7 @@ from unrelu._random import RandomState, as_generator
 from unrelu._types import FloatArray
 from unrelu.core.breakdown import Breakdown, as_breakdown
 from unrelu.core.price import price_learner
-from unrelu.core.record import Remembered, remembered
+from unrelu.core.record import Remembered, remembered, with_plan
 from unrelu.errors import BudgetExhausted, InvalidInput
 from unrelu.kernels.learner_formulas import width_seen
 from unrelu.kernels.learner_neurons import Neurons
@@ -326,7 +326,7 @@ def _learn(
             network = run.neurons.network()
         if network is not None:
             facts = _assumed(run, network, bias_bound)
-    return LearnerResult(
+    result = LearnerResult(
         status=status,
         message=message,
         queries=target.queries,
@@ -343,6 +343,7 @@ def _learn(
         assumed=str(facts.get("assumed", "")),
         noise=float(run.noise.absolute.max()),
     )
+    return with_plan(result, target, oracle)
 
 
 def _expectation(target: Remembered, run: Learning) -> Callable[[int, int], None]:

@@ -87,8 +87,10 @@ from unrelu.algorithms._span_values import (
     span_from_values,
 )
 from unrelu.algorithms.obfuscate import Obfuscation, obfuscate
+from unrelu.core.breakdown import Breakdown, as_breakdown
+from unrelu.core.price import price_span, price_span_from_labels
+from unrelu.core.record import remembered, with_plan
 from unrelu.errors import BudgetExhausted, InvalidInput
-from unrelu.oracles import as_oracle
 from unrelu.oracles.base import Meter, Oracle, Wrapper
 from unrelu.progress import Progress, as_progress
 from unrelu.result import Provenance, Status
@@ -181,7 +183,8 @@ def recover_span(
     OracleError
         The target failed; a budget that ran out is a status instead.
     """
-    oracle = as_oracle(target)
+    remembering = remembered(target)
+    oracle: Oracle = remembering
     options = SpanConfig() if config is None else config
     if tolerance is None:
         tolerance = options.label_tolerance if answers == "labels" else options.tolerance
@@ -198,15 +201,26 @@ def recover_span(
         target=oracle.identity,
     )  # fmt: skip
     run = SpanRun(oracle, as_generator(rng), options, provenance, as_progress(progress))
+    ranks = (1.0, float(rank or oracle.input_dim))
+    if answers == "labels":
+        remembering.allowance.plan(price_span_from_labels(oracle.input_dim, ranks))
+    else:
+        remembering.allowance.plan(price_span(oracle.input_dim, oracle.output_dim, ranks))
     try:
-        if answers == "labels":
-            return span_from_labels(run, rank, tolerance, scale, certify)
-        if not adaptive:
-            return span_from_plan(run, rank, gradients, scale, certify)
-        return span_from_values(run, rank, tolerance, scale, certify)
-    except BudgetExhausted as error:
+        with as_breakdown():
+            if answers == "labels":
+                result = span_from_labels(run, rank, tolerance, scale, certify)
+            elif not adaptive:
+                result = span_from_plan(run, rank, gradients, scale, certify)
+            else:
+                result = span_from_values(run, rank, tolerance, scale, certify)
+    except (BudgetExhausted, Breakdown) as error:
         found = 0 if run.search is None else len(run.search.basis)
-        return run.result(Status.BUDGET_EXHAUSTED, f"{error}; rank {found} had been found by then")
+        status = Status.NUMERICAL_FAILURE
+        if isinstance(error, BudgetExhausted):
+            status = Status.BUDGET_EXHAUSTED
+        result = run.result(status, f"{error}; rank {found} had been found by then")
+    return with_plan(result, remembering, target)
 
 
 def _check_arguments(

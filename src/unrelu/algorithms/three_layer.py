@@ -77,7 +77,7 @@ from unrelu.algorithms._three_layer_stages import Extraction
 from unrelu.core.breakdown import Breakdown, as_breakdown
 from unrelu.core.explain import explained
 from unrelu.core.price import price_three_layer
-from unrelu.core.record import remembered
+from unrelu.core.record import remembered, with_plan
 from unrelu.errors import BudgetExhausted
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles.base import Oracle
@@ -234,7 +234,7 @@ def extract_three_layer(
         certificate = verdict.certificate
         message = f"{verdict.message}; then: {message}"
     result = _result(target, run, status, message, provenance, certificate)
-    return explained(target, result, result.answers)
+    return with_plan(explained(target, result, result.answers), target, oracle)
 
 
 def _result(

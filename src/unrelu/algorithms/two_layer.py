@@ -83,7 +83,7 @@ from unrelu.core.breakdown import Breakdown, as_breakdown
 from unrelu.core.explain import contradictions_of, explained
 from unrelu.core.levels import unlevelled
 from unrelu.core.price import price_two_layer
-from unrelu.core.record import Remembered, remembered
+from unrelu.core.record import Remembered, remembered, with_plan
 from unrelu.errors import BudgetExhausted
 from unrelu.kernels.units import Units
 from unrelu.networks import ReLUNetwork
@@ -207,7 +207,7 @@ def extract_two_layer(
         status, message = Status.NUMERICAL_FAILURE, str(error)
         run.forget_nonsense()
     result = _result(run, status, message, provenance, certificate, signs)
-    return explained(target, result, result.answers)
+    return with_plan(explained(target, result, result.answers), target, oracle)
 
 
 def _contradicting(

@@ -7,10 +7,11 @@ and of earlier methods included (:mod:`unrelu.core.explain`).
 
 from __future__ import annotations
 
+import dataclasses
 import tempfile
 import weakref
 from collections.abc import Iterator
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -19,8 +20,11 @@ from unrelu.core.price import Allowance
 from unrelu.errors import OracleError
 from unrelu.oracles import as_oracle
 from unrelu.oracles.base import Oracle, Wrapper
+from unrelu.result import RecoveryResult, StageReport
 
-__all__ = ["Batch", "Record", "Remembered", "remembered"]
+__all__ = ["Batch", "Record", "Remembered", "remembered", "with_plan"]
+
+Result = TypeVar("Result", bound=RecoveryResult)
 
 SPILL_BYTES = 1 << 30
 """Answers beyond this size move from memory to a temporary file."""
@@ -142,6 +146,15 @@ class Remembered(Wrapper):
             raise
         self.record.add(points, answers, stage)
         return answers
+
+
+def with_plan(result: Result, target: Remembered, oracle: Any) -> Result:
+    """Tell the plan's price in the result of the verb that began the run for ``oracle``."""
+    planned = target.allowance.planned
+    if planned is None or target is oracle:
+        return result
+    report = StageReport("plan", details={"expected queries": list(planned)})
+    return dataclasses.replace(result, stages=(report, *result.stages))
 
 
 def remembered(oracle: Any, record: Record | None = None) -> Remembered:
