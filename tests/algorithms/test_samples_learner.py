@@ -200,9 +200,11 @@ def test_smooth_labels_with_noise_are_approximated(name, f):
     x = rng.standard_normal((4000, 2))
     y = f(x) + 0.1 * rng.standard_normal(4000)
     result = learn_from_samples(x, y, rng=0)
-    assert result.status is Status.APPROXIMATED, (name, result.message)
-    assert "held-out" in result.message
-    assert not result.success
+    # The square's residual is largest far out, where 4,000 samples leave open whether more
+    # units would do: that is PARTIAL.
+    wanted = Status.PARTIAL if name == "square" else Status.APPROXIMATED
+    assert result.status is wanted, result.message
+    assert "held-out samples, which may not be noise" in result.message
 
 
 @pytest.mark.parametrize("noise", [0.03, 0.3, 1.0])

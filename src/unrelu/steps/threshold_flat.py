@@ -7,8 +7,11 @@ boundary; a unit that is missing leaves contradictions on one side.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import scipy.optimize
+import scipy.sparse
 import scipy.stats
 
 from unrelu._types import BoolArray, FloatArray
@@ -23,7 +26,7 @@ _DOUBT = 1e-4
 _PATTERNS = 40
 _EVIDENCE = 6.0
 # Points that a linear program or a spectrum is asked for at most.
-_MOST = 20_000
+_MOST = 4_000
 
 
 def separating_shift(
@@ -52,7 +55,8 @@ def separating_shift(
     sign = np.where(on, 1.0, -1.0)
     scale = float(np.abs(heights).max())
     # sign (h - c - a.s) >= -slack, in units of the slab's width.
-    matrix = np.hstack([sign[:, None] * features, -np.eye(m)])
+    slack = scipy.sparse.eye_array(m, format="csr")
+    matrix: Any = scipy.sparse.hstack([scipy.sparse.csr_array(sign[:, None] * features), -slack])
     count = features.shape[1]
     solved = scipy.optimize.linprog(
         np.append(np.zeros(count), np.ones(m)),
