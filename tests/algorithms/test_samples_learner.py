@@ -218,6 +218,20 @@ def test_a_network_with_noise_is_still_recovered(noise):
         assert "would not show" in result.message
 
 
+def test_uniform_inputs_do_not_add_units():
+    # Seed 2's moments start with more units than there are; dropping one by one kept ten.
+    rng = np.random.default_rng(2)
+    w = rng.standard_normal((4, 4))
+    w /= np.linalg.norm(w, axis=1, keepdims=True)
+    truth = w, rng.choice([-1, 1], 4) * rng.uniform(0.5, 1.5, 4), rng.uniform(-1, 1, 4)
+    x = rng.uniform(-1, 1, (20_000, 4))
+    y = labels(truth, x)
+    y = y + 0.1 * y.std() * rng.standard_normal(len(y))
+    result = learn_from_samples(x, y, rng=2, check_gaussian=False)
+    assert result.success, result.message
+    assert result.width == 4
+
+
 def test_labels_far_from_zero_and_out_of_range():
     truth = planted(9, 3, 2)
     x, y = draw(9, truth, 10_000)

@@ -242,7 +242,7 @@ def learn_from_samples(
         source=first if everything.restartable else None, plan=plan, survey=survey,
         whitening=whitening, held=held, rng=generator, options=options.polish,
         rows_per_parameter=options.rows_per_parameter, width=width, max_width=max_width,
-        restarts=options.restarts,
+        restarts=options.restarts, gaussian=test.passed,
         report=lambda note: report.update("polish", 0, None, note),
     )  # fmt: skip
     fit = learner.run(estimate, polish=polish)

@@ -99,7 +99,8 @@ class SampleFit:
 class SamplePolish:
     """Carries what every stage of the polish needs.
 
-    ``source`` is None where the samples cannot be read again.
+    ``source`` is None where the samples cannot be read again; ``gaussian`` says whether
+    the inputs are, so that the moments' start has about the right number of units.
     """
 
     source: SampleSource | None
@@ -113,6 +114,7 @@ class SamplePolish:
     width: int | None
     max_width: int | None
     restarts: int
+    gaussian: bool
     report: Callable[[str], None]
     notes: list[str] = dataclasses.field(default_factory=list)
 
@@ -142,6 +144,8 @@ class SamplePolish:
         )
         self.notes += notes
         fit, inliers = self._restarted(fit, inliers, x, y, limit)
+        if not self.gaussian and self.width is None and not self._is_exact(fit):
+            fit = self._with_fewer_units(fit, x, y)
         if self._is_exact(fit):
             return self._finish_exact(fit, x[inliers], y[inliers])
         return self._finish_noisy(fit, x, y)
@@ -192,6 +196,32 @@ class SamplePolish:
                 fit, inliers = other, kept
                 self.notes.append(f"random start {tries} did better, rms {fit.rms:.1e}")
         return fit, inliers
+
+    def _with_fewer_units(self, fit: Fit, x: FloatArray, y: FloatArray) -> Fit:
+        """Look for a model of fewer units that the samples do not tell from this one.
+
+        Units dropped one by one end where each is needed by the others; random starts
+        with fewer end elsewhere. Each unit saved is worth Schwarz's ``(d + 1) log n``
+        residual variances.
+        """
+        for attempt in range(2 * self.restarts):
+            units = len(fit.model.u)
+            fewer = max(units // 2 + attempt % 2, 1)
+            if units < 2 or fewer >= units:
+                break
+            self.report(f"{fewer} units instead of {units}")
+            start = random_kinks(fewer, x.shape[1], self._scale, self.rng)
+            other, _, _ = grow_and_prune(
+                linear_fit(start, x, y), x, y, self.rng, self.options,
+                width=None, limit=units - 1,
+            )  # fmt: skip
+            saved = units - len(other.model.u)
+            free = max(len(y) - fit.equations.matrix.shape[0], 1)
+            worth = saved * (x.shape[1] + 1) * np.log(len(y)) * fit.equations.square / free
+            if saved > 0 and other.equations.square <= fit.equations.square + worth:
+                fit = other
+                self.notes.append(f"{len(fit.model.u)} units serve as well as {units}")
+        return fit
 
     def _structure(self, model: Kinks, x: FloatArray, y: FloatArray) -> str:
         """Say what a residual still shows that noise would not."""
