@@ -24,7 +24,8 @@ __all__ = ["AnswerConfig", "NotFinite", "Recorder", "Saturated", "as_log_odds", 
 class AnswerConfig:
     """Limits of what is read from probabilities."""
 
-    look: LookConfig = dataclasses.field(default_factory=LookConfig)
+    look: LookConfig = dataclasses.field(default_factory=lambda: LookConfig(places=24))
+    """How answers are told to be probabilities; deeper networks are flat at more places."""
     deepest: float = 600.0
     """Log-odds up to which probabilities are used: exp(-700) underflows."""
     highest_single: float = 6.0
