@@ -76,11 +76,16 @@ class Extraction(KnownUnits):
         self.units, self.lifted, self.fitted, self.misfit = None, False, False, False
         self.checked = self.checked[0][:0], self.checked[1][:0]
         line = self.shorten(self.domain.line(self.rng, self.reach))
+        if not line.low < line.high:  # probabilities underflow all around its base
+            raise Saturated
         with self.stage("calibration"):
             self.noise, seeds = calibrate(self.ask, line, near=self.near())
-        if (self.levels != 1.0).any():
-            self.noise = self.noise.at_least(np.concatenate([y for _, y in seeds]), self.levels)
         self.measured = self.noise
+        if (self.levels != 1.0).any():  # decimals do not show any more
+            self.notice_size(
+                np.concatenate([y for _, y in seeds]),
+                line.norms(np.concatenate([t for t, _ in seeds])),
+            )
         middle = min(seeds, key=lambda seed: float(np.abs(seed[0]).min()))
         size = float(np.abs(middle[1]).max())
         noise = float(self.noise.at(line.points(middle[0])).max())
@@ -193,6 +198,8 @@ class Extraction(KnownUnits):
         """
         config = self.config
         assert self.noise is not None
+        if not line.low < line.high:  # probabilities underflow all around its base
+            return 0
         with self.stage("residual search") as details:
             positions, scales = line.seeds()
             positions = np.concatenate([positions, positions + 1e-4 * scales])
@@ -203,7 +210,7 @@ class Extraction(KnownUnits):
             answers = self.ask(line.points(positions))
             if self.domain.bounds is not None:  # the first line may have seen a constant only
                 self.notice_size(answers, line.norms(positions))
-            noise = self.residual_noise()
+            noise = self.residual_noise(float(line.norms(positions).min()))
             if self.units is not None:
                 answers = answers - self.units(line.points(positions))
             level = noise.std(line.norms(positions))

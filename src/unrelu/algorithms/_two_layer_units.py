@@ -120,8 +120,11 @@ class KnownUnits:
         answers = self.ask(points)
         return answers if self.units is None else answers - self.units(points)
 
-    def residual_noise(self) -> NoiseModel:
-        """Noise of the residual: of the answers, and of the units found so far."""
+    def residual_noise(self, closest: float) -> NoiseModel:
+        """Noise of the residual: of the answers, and of the units found so far.
+
+        ``closest`` is the least norm of the inputs that will be asked.
+        """
         assert self.noise is not None
         if self.units is None or self.units.count == 0:
             return self.noise
@@ -129,9 +132,10 @@ class KnownUnits:
         error = predicted_error(self.units, self.covariance, points)
         distance = np.linalg.norm(points - self.units.base, axis=1)
         growth = float(np.max(error / distance))
-        # It acts over the distance from the base, so at the origin as well: there the errors
-        # of all biases show.
-        return self.noise.widened(growth * float(np.linalg.norm(self.units.base)), growth)
+        # It acts over the distance from the base: at the origin, where the errors of all biases
+        # show, it is no less than at other inputs as long as the base.
+        short = max(0.0, float(np.linalg.norm(self.units.base)) - closest)
+        return self.noise.widened(growth * short, growth)
 
     def ill_conditioned(self) -> bool:
         """Whether the predicted error leaves little of the function."""

@@ -279,6 +279,7 @@ def _conclude(run: Extraction, passed: bool) -> tuple[Status, str, Verdict | Non
             run.domain,
             measured=run.measured,
             levels=run.levels,
+            coarse=run.coarse,
             rng=run.rng,
             deepest=run.deepest if run.log_odds else math.inf,
             config=config,

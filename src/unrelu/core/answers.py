@@ -127,6 +127,8 @@ def look_for_probabilities(
             return False, seen
     if seen.shape[1] > 1:
         return True, seen
+    if float(np.ptp(np.concatenate([seen, far]))) == 0.0:
+        return False, seen  # nothing changes: log-odds would say no more
     places = draw(config.places)
     spacing = np.resize(np.array(config.spacings), config.places)[:, None]
     step = spacing * (draw(config.places) - places)  # towards another input: stays inside
@@ -140,5 +142,5 @@ def look_for_probabilities(
         # that is there at some typical inputs, and well inside at the rest, is clipped.
         near = np.isin(np.concatenate([seen, p]), (0.0, 1.0))
         ends = bool(np.isin(far, (0.0, 1.0)).any()) and bool(near.all() or not near.any())
-        return ends and float(np.ptp(np.concatenate([seen, far, p]))) > 0, seen
+        return ends, seen
     return votes.log_odds > votes.values, seen

@@ -31,7 +31,8 @@ __all__ = [
 class AnswerConfig:
     """Limits of what is read from probabilities."""
 
-    look: LookConfig = dataclasses.field(default_factory=LookConfig)
+    look: LookConfig = dataclasses.field(default_factory=lambda: LookConfig(places=24))
+    """How answers are told to be probabilities; deeper networks are flat at more places."""
     balance: int = 16
     """Points looked at to tell how large each of several outputs is."""
     deepest: float = 600.0
