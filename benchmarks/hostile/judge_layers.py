@@ -147,8 +147,8 @@ def judge_directions(
 ) -> Verdict:
     """Judge directions ``(k, n)`` of units or halfspaces.
 
-    ``on`` is the true label of an input, ``(n, d) -> (n,)``; without it, and with
-    ``complete``, every true direction must be there.
+    ``on`` is the true label of an input, ``(n, d) -> (n,)``. With ``complete`` every
+    true direction must lie within the stated error of one that was found.
     """
     status, facts = _begin(result)
     if status != "RECOVERED":
@@ -177,7 +177,7 @@ def judge_directions(
         owners = angles.argmin(axis=1)
         if len(set(owners.tolist())) < len(owners) and len(found) > len(true):
             return Verdict("false", f"spurious: {len(found)} units for {len(true)}", facts)
-        if complete and len(found) < len(true):
+        if complete and (angles > limit[:, None]).all(axis=0).any():
             return Verdict("false", f"missing: {len(found)} units of {len(true)}", facts)
     certificate = result.certificate
     if on is not None and certificate is not None:

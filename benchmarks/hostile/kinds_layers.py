@@ -235,7 +235,10 @@ def _sigmoid(seed: int) -> Case:
     y = (1.0 / (1.0 + np.exp(-4.0 * (x @ w.T - t)))).sum(axis=1)
     return Case(
         call=lambda: unrelu.recover_lowest_layer(x, y, activation="sigmoid", rng=seed),
-        judge=lambda result: judge_directions(result, w, complete=True, rng=_fresh(seed)),
+        # sigmoid(z) = 1 - sigmoid(-z): a unit and its opposite are the same unit.
+        judge=lambda result: judge_directions(
+            result, w, either_sign=True, complete=True, rng=_fresh(seed)
+        ),
     )
 
 
@@ -272,8 +275,9 @@ def _even(seed: int) -> Case:
     bends: list[Function] = [np.abs, lambda z: z**2, np.cos, lambda z: np.exp(-(z**2)), np.tanh]
     bend = bends[seed % len(bends)]
     y = bend(x @ w.T).sum(axis=1) + 0.1 * (seed % 2) * g.standard_normal(ROWS)
-    # Squares have no fourth moments, odd units no even ones: nothing is determined there.
-    blind = seed % len(bends) in (1, 4)
+    # Several squares are one quadratic form, odd units have no even moments: nothing is
+    # determined there.
+    blind = seed % len(bends) == 4 or (seed % len(bends) == 1 and k > 1)
     true = np.empty((0, d)) if blind else w
     return Case(
         call=lambda: unrelu.recover_even_layer(x, y, rng=seed),
