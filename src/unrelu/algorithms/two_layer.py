@@ -177,37 +177,44 @@ def extract_two_layer(
             orthant=area.kind != "all",
         )
     )  # fmt: skip
-    certificate: Certificate | None = None
-    signs = False
     try:
         with as_breakdown():
             run.look(answers)
-            passed = run.attempts()
-            for turn in range(config.rounds + 1):
-                if run.units is None:
-                    status, message = Status.NUMERICAL_FAILURE, _nothing_found(run)
-                    break
-                signs = run.finish_signs()
-                status, message, verdict = _conclude(run, passed)
-                certificate = None if verdict is None else verdict.certificate
-                result = _result(run, status, message, provenance, certificate, signs)
-                failed = _contradicting(target, run, result, verdict)
-                if failed is None or turn == config.rounds:
-                    break
-                # What contradicts the units is where the search goes on.
-                target.meter.rebook("certificate", "residual search", run.stages[-1].queries)
-                passed = False
-                with suppress(Saturated, Meaningless):
-                    passed = run.follow(failed)
-                run.forget_nonsense()
+            result = _searched(target, run, provenance)
     except BudgetExhausted as error:
-        status = Status.BUDGET_EXHAUSTED
         message = f"{error}; what was found until then is returned"
+        result = _result(run, Status.BUDGET_EXHAUSTED, message, provenance, None)
     except Breakdown as error:
-        status, message = Status.NUMERICAL_FAILURE, str(error)
         run.forget_nonsense()
-    result = _result(run, status, message, provenance, certificate, signs)
+        result = _result(run, Status.NUMERICAL_FAILURE, str(error), provenance, None)
     return with_plan(explained(target, result, result.answers), target, oracle)
+
+
+def _searched(target: Remembered, run: Extraction, provenance: Provenance) -> TwoLayerResult:
+    """Attempt, conclude, and search on where an answer contradicts what was concluded."""
+    passed = run.attempts()
+    contradicted: TwoLayerResult | None = None
+    for turn in range(run.config.rounds + 1):
+        if run.units is None:
+            return contradicted or _result(
+                run, Status.NUMERICAL_FAILURE, _nothing_found(run), provenance, None
+            )
+        signs = run.finish_signs()
+        status, message, verdict = _conclude(run, passed)
+        if verdict is None and contradicted is not None:
+            return dataclasses.replace(contradicted, stages=tuple(run.stages))
+        certificate = None if verdict is None else verdict.certificate
+        result = _result(run, status, message, provenance, certificate, signs)
+        rows = run.stages[-1].queries
+        failed = _contradicting(target, run, result, verdict)
+        if failed is None or turn == run.config.rounds:
+            break
+        target.meter.rebook("certificate", "residual search", rows)
+        contradicted, passed = result, False
+        with suppress(Saturated, Meaningless):
+            passed = run.follow(failed)
+        run.forget_nonsense()
+    return result
 
 
 def _contradicting(
@@ -320,7 +327,7 @@ def _result(
     message: str,
     provenance: Provenance,
     certificate: Certificate | None,
-    signs: bool,
+    signs: bool = False,
 ) -> TwoLayerResult:
     units = run.units
     noise = error = 0.0
