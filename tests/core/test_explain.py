@@ -73,3 +73,11 @@ def test_a_learned_copy_is_approximated():
     assert copied.status is Status.APPROXIMATED
     assert "not the target itself" in copied.message
     assert copied.network is not None
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_probabilities_that_underflow_far_out_contradict_nothing(seed):
+    truth = planted.random_network(10, 5, 8, 3, rng=9000 + seed)
+    softmax = unrelu.oracles.wrappers.Softmax(unrelu.connect(truth, input_dim=10))
+    result = unrelu.extract_three_layer(softmax, rng=9000 + seed)
+    assert "explanation" not in result.queries.by_stage
