@@ -5,8 +5,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SUITE ?= quick
-JOBS ?= 2
 THREADS ?= 1
+# Two cores carry two processes of one BLAS thread: more would wait for each other.
+JOBS ?= $(if $(filter 1,$(THREADS)),2,1)
 BUSY ?= 16
 SERVER ?= unrelu
 REQUIRED ?=
