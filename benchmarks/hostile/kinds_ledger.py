@@ -6,7 +6,7 @@ import contextlib
 import functools
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,10 @@ from unrelu import ReLUNetwork, planted
 Target = Callable[[Array], Array]
 
 
-def _file() -> Path:
-    return Path(tempfile.mkdtemp(prefix="unrelu-hostile-")) / "answers.db"
+@contextlib.contextmanager
+def _file() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="unrelu-hostile-") as folder:
+        yield Path(folder) / "answers.db"
 
 
 def _small(g: np.random.Generator) -> ReLUNetwork:
@@ -52,13 +54,14 @@ def _resumed(seed: int) -> Case:
 
     def call() -> Any:
         plain = run(network, None)
-        path, stop = _file(), int(part * plain.queries.total)
-        if by_error:
-            with contextlib.suppress(unrelu.OracleError):
-                run(Failing(network, stop, 0, RuntimeError("gone")), path)
-        else:
-            run(network, path, budget=stop)
-        return plain, run(network, path)
+        stop = int(part * plain.queries.total)
+        with _file() as path:
+            if by_error:
+                with contextlib.suppress(unrelu.OracleError):
+                    run(Failing(network, stop, 0, RuntimeError("gone")), path)
+            else:
+                run(network, path, budget=stop)
+            return plain, run(network, path)
 
     def judge(both: Any) -> Verdict:
         plain, resumed = both
@@ -175,9 +178,8 @@ def _other_model(what: str) -> Kind:
         g = generator(name, seed)
         network = _small(g)
         factors = 1.0, float(g.choice([2.0, 1.001, -1.0, 0.5]))
-        path = _file()
 
-        def run(factor: float) -> Any:
+        def run(factor: float, path: Path) -> Any:
             oracle = unrelu.connect(
                 MODELS[what](network, factor),
                 input_dim=network.input_dim,
@@ -187,8 +189,9 @@ def _other_model(what: str) -> Kind:
             return unrelu.extract(oracle, rng=seed)
 
         def call() -> Any:
-            run(factors[0])
-            return run(factors[1])
+            with _file() as path:
+                run(factors[0], path)
+                return run(factors[1], path)
 
         truth = Planted(network.input_dim, lambda x: factors[1] * network(x))
         return Case(call=call, judge=lambda result: judge_network(truth, result, rng=_fresh(seed)))
@@ -234,12 +237,12 @@ def _odd_file(seed: int) -> Case:
     network = _small(g)
 
     def call() -> Any:
-        path = _file()
-        FILES[seed % len(FILES)](path)
-        oracle = unrelu.connect(
-            lambda x: network(x), input_dim=network.input_dim, name="model", ledger=path
-        )
-        return unrelu.extract(oracle, rng=seed)
+        with _file() as path:
+            FILES[seed % len(FILES)](path)
+            oracle = unrelu.connect(
+                lambda x: network(x), input_dim=network.input_dim, name="model", ledger=path
+            )
+            return unrelu.extract(oracle, rng=seed)
 
     return Case(call=call, judge=lambda r: judge_network(of(network), r, rng=_fresh(seed)))
 
