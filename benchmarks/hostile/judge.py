@@ -5,7 +5,8 @@ False means one of:
 * *wrong*: RECOVERED, and off by more than the certificate's own tolerance on more inputs
   than its own bound, at confidence :data:`CONFIDENCE`. Judged with 20,000 fresh inputs of
   the certificate's own distribution, 200,000 where features are thin or rare, against the
-  function or, where answers are rounded, against the answers. A service that changed its mind during the run is judged by every function that answered in it.
+  function or, where answers are rounded, against the answers. A service that changed its
+  mind during the run is judged by every function that answered in it.
 * *loose*: RECOVERED with a tolerance above 1e-6 of the answers' spread, and above 100 times
   the noise. For float64 answers that noise is the last bit of the largest term in sight,
   for others it is measured: answers minus truth at the fresh inputs (root mean square),
