@@ -46,6 +46,9 @@ CHANGED = (
 BEYOND_HELD_OUT = 5.0
 """A certificate states what its held-out inputs met; the answers of a whole run are many more,
 and lie beside kinks, where rounding has longer tails."""
+EXACT = 1e-6
+"""Deviation over an output's spread up to which a network that answers without noise is exact:
+between hyperplanes that nearly coincide it is worse than at the inputs of a certificate."""
 WORST_KEPT = 64
 """Contradicting points that are kept, the worst first: where a search may go on."""
 FIRST_AGAIN = 8
@@ -69,7 +72,7 @@ class Contradictions:
     points, answers
         The worst of them, ``(n, d)`` and ``(n, m)``, worst first.
     excess
-        Largest deviation over its tolerance.
+        Largest deviation over its tolerance, among all answers.
     rows
         Numbers of the first and the last of them in the run.
     norms
@@ -159,6 +162,7 @@ def _grid(record: Record, most: int = 9) -> float:
 def find_contradictions(record: Record, predict: Predict, tolerance: Tolerance) -> Contradictions:
     """Compare all answers of a record with their predictions."""
     compared = count = 0
+    largest = 0.0
     points: list[FloatArray] = []
     answers: list[FloatArray] = []
     excess: list[FloatArray] = []
@@ -172,6 +176,7 @@ def find_contradictions(record: Record, predict: Predict, tolerance: Tolerance) 
             compared += len(x)
             allowed = np.maximum(tolerance.at(x, predicted), np.finfo(np.float64).tiny)
             over = (np.abs(y - predicted) / allowed).max(axis=1)
+            largest = max(largest, float(over.max()))
             wrong = np.flatnonzero(~(over <= 1.0))
             if len(wrong) == 0:
                 continue
@@ -183,7 +188,7 @@ def find_contradictions(record: Record, predict: Predict, tolerance: Tolerance) 
             excess.append(over[wrong])
     if count == 0:
         none = np.empty((0, 0))
-        return Contradictions(compared, 0, none, none, 0.0, (0, 0), (0.0, 0.0))
+        return Contradictions(compared, 0, none, none, largest, (0, 0), (0.0, 0.0))
     where, seen, size = (np.concatenate(part) for part in (points, answers, excess))
     norms = np.linalg.norm(where, axis=1)
     worst = np.argsort(-np.nan_to_num(size, nan=np.inf))[:WORST_KEPT]
@@ -192,7 +197,7 @@ def find_contradictions(record: Record, predict: Predict, tolerance: Tolerance) 
         count=count,
         points=where[worst],
         answers=seen[worst],
-        excess=float(size[worst[0]]),
+        excess=largest,
         rows=(first, last),
         norms=(float(norms.min()), float(norms.max())),
     )
@@ -215,14 +220,20 @@ def has_changed(oracle: Remembered, tolerance: Tolerance) -> bool | None:
 
 
 def tolerance_of(result: RecoveryResult, record: Record, answers: str) -> Tolerance:
-    """Return how far answers may lie from a result's network, by its certificate."""
+    """Return how far answers may lie from a result's network, by its certificate.
+
+    Values that are exact but for rounding may deviate by what exactness allows anywhere.
+    """
     certificate = result.certificate
     assert certificate is not None
     stated: float | FloatArray = certificate.tolerance
     each = certificate.details.get("tolerance per output")
-    if each is not None and answers == "values":
-        stated = np.asarray(each, dtype=np.float64)
-    return Tolerance(BEYOND_HELD_OUT * stated, record, answers)
+    held_out = record.of_stage("certificate")
+    if answers != "values" or each is None or held_out is None:
+        return Tolerance(BEYOND_HELD_OUT * stated, record, answers)
+    stated, spread = np.asarray(each, dtype=np.float64), held_out[1].std(axis=0)
+    exact = np.where(BEYOND_HELD_OUT * stated <= EXACT * spread, EXACT * spread, 0.0)
+    return Tolerance(np.maximum(BEYOND_HELD_OUT * stated, exact), record, answers)
 
 
 def contradictions_of(oracle: Remembered, result: RecoveryResult, answers: str) -> Contradictions:
@@ -238,7 +249,16 @@ def explained(oracle: Remembered, result: Result, answers: str) -> Result:
     if not result.success or result.network is None or result.certificate is None:
         return result
     found = contradictions_of(oracle, result, answers)
-    return contradicted(oracle, result, found, answers) if found else result
+    if found:
+        return contradicted(oracle, result, found, answers)
+    certificate = result.certificate
+    met = found.excess * float(np.max(tolerance_of(result, oracle.record, answers).tolerance))
+    if answers != "values" or met <= certificate.tolerance:
+        return result
+    # What all answers of the run met is what can be stated.
+    wider = dataclasses.replace(certificate, tolerance=met)
+    message = result.message.replace(str(certificate), str(wider))
+    return dataclasses.replace(result, certificate=wider, message=message)
 
 
 def contradicted(
