@@ -30,7 +30,7 @@ class Changing:
     def __init__(self, first: Function, later: Function, after: int, *, between: bool) -> None:
         self.functions, self.after, self.between = (first, later), after, between
         self.rows = 0
-        self.used = [False, False]
+        self.answered = [0, 0]
 
     def __call__(self, x: Array) -> Array:
         before = max(0, min(len(x), self.after - self.rows))
@@ -38,15 +38,15 @@ class Changing:
             before = 0
         self.rows += len(x)
         parts = []
-        for function, part in zip(self.functions, (x[:before], x[before:]), strict=True):
+        for i, part in enumerate((x[:before], x[before:])):
+            self.answered[i] += len(part)
             if len(part):
-                self.used[self.functions.index(function)] = True
-                parts.append(function(part))
+                parts.append(self.functions[i](part))
         return np.concatenate(parts)
 
     def phases(self) -> list[Function]:
-        """Return the functions that answered so far."""
-        return [f for f, used in zip(self.functions, self.used, strict=True) if used]
+        """Return the functions that answered so far; the row that connecting asks is no run's."""
+        return [f for f, rows in zip(self.functions, self.answered, strict=True) if rows > 1]
 
 
 def _changing(g: np.random.Generator, base: Planted, later: Function) -> Planted:

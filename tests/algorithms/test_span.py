@@ -435,7 +435,7 @@ def test_progress_and_configuration():
     assert result.certificate.samples == 5
     assert "gradients" in seen
     assert "7 points in a row" in result.message
-    assert [s.name for s in result.stages][:2] == ["noise", "gradients"]
+    assert [s.name for s in result.stages][:3] == ["plan", "noise", "gradients"]
     assert sum(s.queries for s in result.stages) == result.queries.total
 
 

@@ -18,6 +18,7 @@ from unrelu.algorithms._three_layer_config import Failed, ThreeLayerConfig
 from unrelu.core.levels import output_levels
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles.base import Oracle
+from unrelu.oracles.wrappers import LogOdds
 from unrelu.progress import Progress
 from unrelu.result import StageReport, Status
 from unrelu.steps.deep_answers import Recorder, Saturated, as_log_odds, usable_line
@@ -86,11 +87,17 @@ class FirstLayer:
             seconds = time.perf_counter() - start
             self.stages.append(StageReport(name, spent, seconds, details=details))
 
-    def look(self, answers: str) -> None:
-        """Find out whether the answers are probabilities, and turn to log-odds if so."""
+    def look(self, answers: str, reference: int | None = None) -> None:
+        """Find out whether the answers are probabilities, and turn to log-odds if so.
+
+        With a ``reference`` class they are known to be.
+        """
         config, target = self.config.answers, self.oracle.inner
-        with self.stage("calibration"):
-            view = as_log_odds(target, answers, self.rng, config)
+        if reference is not None:
+            view: LogOdds | None = LogOdds(target, reference=reference)
+        else:
+            with self.stage("calibration"):
+                view = as_log_odds(target, answers, self.rng, config)
         if view is not None:
             single = view.inner.output_dim == 1
             high = config.highest_single if single else config.deepest

@@ -14,6 +14,7 @@ import numpy as np
 from unrelu._types import FloatArray
 from unrelu.algorithms._three_layer_config import Failed
 from unrelu.algorithms._three_layer_wide import WideTop
+from unrelu.core.explain import BEYOND_HELD_OUT, EXACT
 from unrelu.errors import BudgetExhausted
 from unrelu.kernels.deep_polish import PolishConfig, polish
 from unrelu.kernels.deep_regions import cover_gates, hold_unseen
@@ -251,6 +252,8 @@ class Extraction(WideTop):
             carried, width = self.network, self.second_width
             self.turn()
             verdict = self.certify()
+            if not verdict.message and left > 0:
+                verdict = self.against_all_answers(verdict)
             if not verdict.message:
                 widths = f"hidden widths {len(self.weights)} and {self.second_width}"
                 return Status.RECOVERED, f"{widths}; {verdict.certificate}", verdict.certificate
@@ -260,6 +263,29 @@ class Extraction(WideTop):
             self.network, self.second_width = carried, width
             self.learn(verdict)
         return Status.PARTIAL, verdict.message, verdict.certificate
+
+    def against_all_answers(self, verdict: Verdict) -> Verdict:
+        """Return the verdict with all answers of the run where one contradicts the network.
+
+        A unit that only inputs far out switch passes every typical one.
+        """
+        assert self.network is not None
+        assert verdict.certificate is not None
+        x, y = self.oracle.stored()
+        growth = np.maximum(1.0, np.linalg.norm(x, axis=1) / self.domain.scale)
+        stated = verdict.certificate.details.get(
+            "tolerance per output", [verdict.certificate.tolerance]
+        )
+        allowed = np.maximum(
+            BEYOND_HELD_OUT * np.asarray(stated) / self.oracle.units,
+            EXACT * self.spreads(verdict.answers),
+        )
+        over = (np.abs(y - self.network(x)) / np.multiply.outer(growth, allowed)).max(axis=1)
+        count = int(np.count_nonzero(over > 1.0))
+        if count == 0:
+            return verdict
+        message = f"{count:,} of {len(y):,} answers of the run disagree with the network"
+        return Verdict(verdict.certificate, message, x, y, over)
 
     def certify(self) -> Verdict:
         """Compare with the target at fresh points."""

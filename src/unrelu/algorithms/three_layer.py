@@ -80,7 +80,9 @@ from unrelu.core.price import price_three_layer
 from unrelu.core.record import remembered, with_plan
 from unrelu.errors import BudgetExhausted
 from unrelu.networks import ReLUNetwork
+from unrelu.oracles import as_oracle
 from unrelu.oracles.base import Oracle
+from unrelu.oracles.wrappers import LogOdds
 from unrelu.progress import Progress, as_progress
 from unrelu.result import Certificate, Provenance, RecoveryResult, Status
 from unrelu.steps.deep_answers import NotFinite, Saturated
@@ -168,7 +170,9 @@ def extract_three_layer(
         the first-layer hyperplanes that were found, and says what stopped it.
         For probabilities the network gives logits, of which one is always zero.
     """
-    target = remembered(oracle)
+    shown = as_oracle(oracle)
+    odds = shown if isinstance(shown, LogOdds) and answers != "values" else None
+    target = remembered(shown if odds is None else odds.inner)
     config = ThreeLayerConfig() if config is None else config
     run = Extraction(target, as_generator(rng), as_progress(progress), config)
     provenance = Provenance(
@@ -195,7 +199,7 @@ def extract_three_layer(
     structural = 0
     try:
         with as_breakdown():
-            run.look(answers)
+            run.look(answers, None if odds is None else odds.reference)
         for _ in range(config.restarts + 1):
             try:
                 with as_breakdown():
@@ -234,7 +238,10 @@ def extract_three_layer(
         certificate = verdict.certificate
         message = f"{verdict.message}; then: {message}"
     result = _result(target, run, status, message, provenance, certificate)
-    return with_plan(explained(target, result, result.answers), target, oracle)
+    result = with_plan(explained(target, result, result.answers), target, oracle)
+    if odds is not None and result.network is not None and odds.output_dim > 1:
+        result = dataclasses.replace(result, network=_without(result.network, odds.reference))
+    return result
 
 
 def _result(
@@ -281,6 +288,14 @@ def _in_units(network: ReLUNetwork, units: FloatArray) -> ReLUNetwork:
     return ReLUNetwork(
         [*network.weights[:-1], units[:, None] * network.weights[-1]],
         [*network.biases[:-1], units * network.biases[-1]],
+    )
+
+
+def _without(network: ReLUNetwork, output: int) -> ReLUNetwork:
+    """Leave an output out: log-odds were asked for, which have none of the reference."""
+    return ReLUNetwork(
+        [*network.weights[:-1], np.delete(network.weights[-1], output, axis=0)],
+        [*network.biases[:-1], np.delete(network.biases[-1], output)],
     )
 
 

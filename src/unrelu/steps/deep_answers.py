@@ -130,8 +130,6 @@ def as_log_odds(
     """
     if answers == "values":
         return None
-    if isinstance(oracle, LogOdds):
-        return oracle
     found, seen = look_for_probabilities(
         oracle, lambda n: rng.standard_normal((n, oracle.input_dim)), config=config.look
     )
