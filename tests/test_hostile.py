@@ -173,6 +173,12 @@ def test_halfspaces_are_judged_by_their_angles_and_their_labels():
     for result, outcome in rows:
         verdict = judge_layers.judge_directions(result, w, on=on, rng=RNG(0))
         assert verdict.outcome == outcome, verdict
+    # One unit found for two at 0.01 rad: fair if its error says so.
+    for error, outcome in ((1e-2, "right"), (1e-3, "false")):
+        verdict = judge_layers.judge_directions(
+            said(w[:1], t[:1], error), np.stack([w[0], tilted[0]]), rng=RNG(0)
+        )
+        assert verdict.outcome == outcome, verdict
 
 
 # ------------------------------------------------------------------- the runner

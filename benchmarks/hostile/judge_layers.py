@@ -8,9 +8,10 @@ For these *false* is defined as for networks (:mod:`benchmarks.hostile.judge`):
   beyond its tolerance on more fresh inputs than its bound. From labels that test moves
   boundary points along the null space, as the certificate does.
 * directions of units and halfspaces: one that lies farther from every true one than
-  :data:`STANDARD_ERRORS` of its own ``angle_errors``; one unit twice; or, for units that
-  are on or off, labels that contradict the true ones on more fresh inputs than the
-  certificate's bound (a unit may be missing that is rarer than that).
+  :data:`STANDARD_ERRORS` of its own ``angle_errors``; one unit twice; one that stands for
+  two which are farther apart than that; or, for units that are on or off, labels that
+  contradict the true ones on more fresh inputs than the certificate's bound (a unit may be
+  missing that is rarer than that).
 * binary supports: any set that is not the planted one.
 * learning from samples: as for networks; with label noise also a misfit larger than
   :data:`MISFIT` times what noise leaves in a least-squares fit, sigma * sqrt(P / n).
@@ -34,6 +35,8 @@ STANDARD_ERRORS = 5.0
 """|N(0, 1)| exceeds 3.9 with chance 1e-4; the standard error itself is an estimate."""
 FINEST = 1e-9
 """Angles below this are rounding, whatever was stated."""
+MERGED = 0.1
+"""A true unit this near to a found one, in radians, was not overlooked but taken for it."""
 DETECTED = 1e-2
 """The detector states no angle: it settles units at 1e-4, and this leaves it two digits."""
 MISFIT = 5.0
@@ -177,8 +180,16 @@ def judge_directions(
         owners = angles.argmin(axis=1)
         if len(set(owners.tolist())) < len(owners) and len(found) > len(true):
             return Verdict("false", f"spurious: {len(found)} units for {len(true)}", facts)
-        if complete and (angles > limit[:, None]).all(axis=0).any():
+        alone = (angles > limit[:, None]).all(axis=0)  # true ones that no found one stands for
+        if complete and alone.any():
             return Verdict("false", f"missing: {len(found)} units of {len(true)}", facts)
+        if (alone & (angles.min(axis=0) < MERGED)).any():
+            return Verdict(
+                "false",
+                f"merged: {len(found)} units for {len(true)}; one stands for two that are "
+                f"farther apart than its error of {errors.max():.2g}",
+                facts,
+            )
     certificate = result.certificate
     if on is not None and certificate is not None:
         x = rng.standard_normal((FRESH, true.shape[1]))

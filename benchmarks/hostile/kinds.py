@@ -173,6 +173,8 @@ MORE = {
     "samples: smooth and noise": 10,
     "halfspaces asked: close": 12,
     "halfspaces sampled: close": 10,
+    "halfspaces sampled: twins": 10,
+    "lowest sign sampled: twins": 8,
     "halfspaces asked: through the origin": 12,
     "three_layer: more units than inputs": 8,
 }

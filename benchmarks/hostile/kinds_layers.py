@@ -55,9 +55,17 @@ def very_high(g: np.random.Generator) -> Units:
 
 def close(g: np.random.Generator) -> Units:
     """Plant two units at a small angle."""
+    return _pair(g, float(10.0 ** g.uniform(-3.0, -0.7)))
+
+
+def twins(g: np.random.Generator) -> Units:
+    """Plant two units that forty thousand samples can just tell apart."""
+    return _pair(g, float(g.uniform(0.015, 0.04)))
+
+
+def _pair(g: np.random.Generator, angle: float) -> Units:
     d = int(g.integers(3, 7))
     w = _rows(g, 2, d)
-    angle = float(10.0 ** g.uniform(-3.0, -0.7))
     w[1] = np.cos(angle) * w[0] + np.sin(angle) * _across(g, w[0])
     t = np.full(2, float(g.uniform(1.0, 2.0)))
     return w, t
@@ -110,6 +118,7 @@ UNITS: dict[str, Callable[[np.random.Generator], Units]] = {
     "low": low,
     "very high": very_high,
     "close": close,
+    "twins": twins,
     "parallel": parallel,
     "opposed": opposed,
     "through the origin": through_origin,
