@@ -53,6 +53,7 @@ Deviations
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable
 from typing import Any, Literal
@@ -63,6 +64,7 @@ import scipy.optimize
 from unrelu._random import RandomState, as_generator
 from unrelu._types import FloatArray
 from unrelu.errors import InvalidInput
+from unrelu.kernels.hermite import hermite
 from unrelu.kernels.moments import (
     CompensatedSums,
     HermiteMoments,
@@ -433,7 +435,9 @@ def recover_even_layer(
     whole = [half.dense(4) for half in (first, second)]
     tensors = [whiten_tensor(half, basis) for half in whole]
     tensor = 0.5 * (tensors[0] + tensors[1])
-    rows, sign = _best_rows(tensor, rank, rng_, cfg)
+    found = [_best_rows(sign * tensor, rank, rng_, cfg) for sign in (-1.0, 1.0)]
+    chosen, doubt = _chosen_sign(samples, plain, whole, [rows @ basis.T for rows in found], cfg)
+    rows, sign = found[chosen], (-1.0, 1.0)[chosen]
     errors = _angles_between(rows, [_polish(sign * half, rows) for half in tensors])
     directions = rows @ basis.T
     errors = np.hypot(errors, _angles_to_spans(directions, quadratic))
@@ -461,6 +465,12 @@ def recover_even_layer(
         message = (
             f"two halves of the samples disagree on a direction by {errors.max():.2f} rad: give "
             "more samples, or f is quadratic and has no directions of its own."
+        )
+    elif doubt < cfg.active:
+        status = Status.PARTIAL
+        message = (
+            "the fourth moments fit two sets of directions alike, and neither explains the labels "
+            "better: they are not determined; give more samples."
         )
     elif odd > cfg.residual * floor:
         status = Status.PARTIAL
@@ -518,17 +528,68 @@ def _polish(tensor: FloatArray, start: FloatArray) -> FloatArray:
 
 def _best_rows(
     tensor: FloatArray, rank: int, rng: np.random.Generator, cfg: StructuredConfig
-) -> tuple[FloatArray, float]:
-    """Orthonormal rows, and the sign of the peaks, with the least odd energy."""
-    best, best_energy, best_sign = np.eye(rank), np.inf, -1.0
-    for sign in (-1.0, 1.0):
-        for _ in range(cfg.restarts):
-            start, _ = np.linalg.qr(rng.standard_normal((rank, rank)))
-            rows = _polish(sign * tensor, start)
-            energy = _odd_energy(tensor, rows)
-            if energy < best_energy:
-                best, best_energy, best_sign = rows, energy, sign
-    return best, best_sign
+) -> FloatArray:
+    """Orthonormal rows at peaks of the tensor, with the least odd energy."""
+    best, best_energy = np.eye(rank), np.inf
+    for _ in range(cfg.restarts):
+        start, _ = np.linalg.qr(rng.standard_normal((rank, rank)))
+        rows = _polish(tensor, start)
+        energy = _odd_energy(tensor, rows)
+        if energy < best_energy:
+            best, best_energy = rows, energy
+    return best
+
+
+def _chosen_sign(
+    source: SampleSource,
+    label: Label,
+    halves: list[FloatArray],
+    candidates: list[FloatArray],
+    cfg: StructuredConfig,
+) -> tuple[int, float]:
+    """Choose between the peaks and the valleys of the fourth moments.
+
+    Two units have both at orthonormal directions, 45 degrees apart, that explain the fourth
+    moments alike. Which of them are the units, higher even moments of the labels tell.
+
+    Returns
+    -------
+    index, significance
+        Of the choice, in standard errors; infinite where the fourth moments tell.
+    """
+    mean, noise = 0.5 * (halves[0] + halves[1]), 0.5 * (halves[0] - halves[1])
+    energies = [_odd_energy(mean, rows) for rows in candidates]
+    floors = [max(_odd_energy(noise, rows), 1e-300) for rows in candidates]
+    if any(e > cfg.residual * f for e, f in zip(energies, floors, strict=True)):
+        return int(np.argmin(energies)), np.inf
+    if len(candidates[0]) == 1:
+        return int(np.argmin(energies)), np.inf
+    residuals = _additive_residuals(source, label, candidates)
+    gain = residuals[0] ** 2 - residuals[1] ** 2
+    error = float(gain.std()) / np.sqrt(len(gain))
+    significance = float(gain.mean()) / error if error > 0.0 else 0.0
+    return int(significance > 0.0), abs(significance)
+
+
+def _additive_residuals(
+    source: SampleSource, label: Label, candidates: list[FloatArray]
+) -> list[FloatArray]:
+    """Return what sums of even polynomials along each set of directions leave of the labels."""
+    features: list[list[FloatArray]] = [[] for _ in candidates]
+    labels: list[FloatArray] = []
+    for x_raw, y_raw in source.batches():
+        x = to_numpy(x_raw)
+        labels.append(label(x, to_numpy(y_raw)))
+        for columns, rows in zip(features, candidates, strict=True):
+            z = x @ rows.T
+            powers = [hermite(k, z) / math.sqrt(math.factorial(k)) for k in (2, 4, 6, 8)]
+            columns.append(np.concatenate([np.ones((len(x), 1)), *powers], axis=1))
+    y = np.concatenate(labels)
+    left = []
+    for columns in features:
+        a = np.concatenate(columns)
+        left.append(y - a @ np.linalg.lstsq(a, y)[0])
+    return left
 
 
 def _odd_energy(tensor: FloatArray, rows: FloatArray) -> float:

@@ -166,14 +166,19 @@ class IdentityCheck:
 def farthest_apart(first: list[FirstPoint], count: int) -> list[int]:
     """Return which points to ask: the largest, then always the one farthest from all chosen.
 
-    Points far apart switch different neurons; the origin alone would tell the
-    biases, and nothing about a network without them.
+    Inputs far apart switch different neurons, and answers far apart show that they do: where
+    a network is flat, every network that is flat there answers the same. The origin alone
+    would tell the biases, and nothing about a network without them.
     """
-    points = np.stack([one.point for one in first])
-    points = points / (np.abs(points).max() or 1.0)
-    chosen = [int(np.argmax(np.linalg.norm(points, axis=1)))]
-    while len(chosen) < min(count, len(points)):
-        gaps = np.linalg.norm(points[:, None] - points[chosen], axis=2).min(axis=1)
+    inputs = np.stack([one.point for one in first])
+    answers = np.stack([one.answers[0] for one in first])
+    answers = answers - np.median(answers, axis=0)
+    places = np.concatenate(
+        [part / (np.linalg.norm(part, axis=1).max() or 1.0) for part in (inputs, answers)], axis=1
+    )
+    chosen = [int(np.argmax(np.linalg.norm(places, axis=1)))]
+    while len(chosen) < min(count, len(places)):
+        gaps = np.linalg.norm(places[:, None] - places[chosen], axis=2).min(axis=1)
         gaps[chosen] = -1.0
         chosen.append(int(np.argmax(gaps)))
     return chosen
