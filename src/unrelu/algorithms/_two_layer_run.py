@@ -80,7 +80,7 @@ class Extraction(KnownUnits):
             raise Saturated
         with self.stage("calibration"):
             self.noise, seeds = calibrate(self.ask, line, near=self.near())
-        self.measured = self.noise
+        self.measured = self.noise.typical(seeds) if self.log_odds else self.noise
         if (self.levels != 1.0).any():  # decimals do not show any more
             self.notice_size(
                 np.concatenate([y for _, y in seeds]),

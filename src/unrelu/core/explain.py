@@ -231,7 +231,9 @@ def tolerance_of(result: RecoveryResult, record: Record, answers: str) -> Tolera
     held_out = record.of_stage("certificate")
     if answers != "values" or each is None or held_out is None:
         return Tolerance(BEYOND_HELD_OUT * stated, record, answers)
-    stated, spread = np.asarray(each, dtype=np.float64), held_out[1].std(axis=0)
+    stated = np.asarray(each, dtype=np.float64)
+    size = np.maximum(np.abs(held_out[1]).max(axis=0), np.finfo(np.float64).tiny)
+    spread = size * (held_out[1] / size).std(axis=0)  # squares of large answers overflow
     exact = np.where(BEYOND_HELD_OUT * stated <= EXACT * spread, EXACT * spread, 0.0)
     return Tolerance(np.maximum(BEYOND_HELD_OUT * stated, exact), record, answers)
 

@@ -85,6 +85,17 @@ class NoiseModel:
             growth = np.maximum(growth, (size[far] / norms[far, None]).max(axis=0))
         return NoiseModel(np.maximum(absolute, quantum / np.sqrt(12.0) / levels), growth)
 
+    def typical(self, clusters: list[Samples]) -> NoiseModel:
+        """Return the model with the usual deviation near the origin instead of the largest.
+
+        Log-odds of rounded probabilities are as precise as these are far from 0 and 1.
+        """
+        scatter = [_scatter(t, y) for t, y in clusters if len(t) > 2]
+        if not scatter:
+            return self
+        usual = np.median(np.array(scatter), axis=0)
+        return NoiseModel(np.minimum(self.absolute, usual), self.growth)
+
     def widened(self, absolute: float | FloatArray, growth: float | FloatArray) -> NoiseModel:
         """Return the model with deviations added: of a network that is subtracted, say."""
         return NoiseModel(self.absolute + absolute, self.growth + growth)
