@@ -164,7 +164,7 @@ def diagnose(
     g = as_generator(rng)
     before = oracle.queries.total
     d = oracle.input_dim
-    offset = np.zeros(d) if center is None else np.asarray(center, dtype=np.float64)
+    offset = np.zeros(d) if center is None else _center(center, d)
     box = oracle.box
     if box is None:
         x = offset + scale * g.standard_normal((options.points, d))
@@ -223,6 +223,16 @@ def diagnose(
         growth=_growth(answers[: len(far)], far, options),
         hyperplanes=hyperplanes,
     )
+
+
+def _center(center: Any, d: int) -> FloatArray:
+    try:
+        offset = np.broadcast_to(np.asarray(center, dtype=np.float64), (d,))
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"center must be {d} numbers, got {center!r}") from error
+    if not np.isfinite(offset).all():
+        raise InvalidInput(f"center must be finite, got {center!r}")
+    return offset
 
 
 def _kind(near: FloatArray, far: FloatArray, ends: FloatArray) -> str:

@@ -70,7 +70,7 @@ from unrelu.core.price import (
 )
 from unrelu.core.record import Record, Remembered, remembered
 from unrelu.diagnostics import Diagnosis, DiagnosisConfig, diagnose
-from unrelu.errors import BudgetExhausted
+from unrelu.errors import BudgetExhausted, InvalidInput
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles.base import Oracle, Wrapper
 from unrelu.oracles.wrappers import Labels, LogOdds
@@ -430,6 +430,8 @@ def extract(
         :class:`LearnerResult` with a network; or, PARTIAL at most, a
         :class:`SpanResult`. The message begins with the reason for the choice.
     """
+    if plan is not None and not isinstance(plan, ExtractionPlan):
+        raise InvalidInput(f"plan must be what plan_extraction returned, got {plan!r}")
     target = remembered(oracle, None if plan is None else plan.record)
     if target.box is not None:
         domain = target.box

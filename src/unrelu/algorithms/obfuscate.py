@@ -140,7 +140,10 @@ def obfuscate(
     iterations = 0
     outside = np.zeros(len(points))
     if box is not None:
-        low, high = float(box[0]), float(box[1])
+        try:
+            low, high = (float(end) for end in box)
+        except (TypeError, ValueError) as error:
+            raise InvalidInput(f"box must be (low, high), got {box!r}") from error
         if not low < high:
             raise InvalidInput(f"box must be (low, high) with low < high, got {box}")
         if points.min(initial=low) < low or points.max(initial=high) > high:

@@ -350,7 +350,10 @@ def _expectation(target: Remembered, run: Learning) -> Callable[[int, int], None
     """Return what tells the price of so many neurons and so many samples."""
 
     def expect(neurons: int, samples: int) -> None:
-        price = price_learner(run.d, neurons, coarse=run.coarse, samples=(samples, samples))
+        # The certificate comes on top of the samples, and another one after each that fails.
+        price = price_learner(
+            run.d, neurons, coarse=run.coarse, samples=(samples + 8_000, samples + 28_000)
+        )
         target.allowance.plan(price)
 
     return expect

@@ -175,7 +175,8 @@ def find_contradictions(record: Record, predict: Predict, tolerance: Tolerance) 
                 continue  # asked through another view of the target
             compared += len(x)
             allowed = np.maximum(tolerance.at(x, predicted), np.finfo(np.float64).tiny)
-            over = (np.abs(y - predicted) / allowed).max(axis=1)
+            with np.errstate(over="ignore"):
+                over = (np.abs(y - predicted) / allowed).max(axis=1)
             largest = max(largest, float(over.max()))
             wrong = np.flatnonzero(~(over <= 1.0))
             if len(wrong) == 0:

@@ -187,7 +187,7 @@ def _as_numbers(raw: Any) -> FloatArray:
     # No answer where it is masked.
     masked = isinstance(raw, np.ma.MaskedArray)
     values = np.ma.filled(raw.astype(np.float64), np.nan) if masked else np.asarray(raw)
-    if values.dtype.kind not in "biufO":
+    if values.dtype.kind not in "biufOU":  # text that reads as numbers is taken as such
         raise TypeError(f"it has the type {values.dtype}")
     with np.errstate(over="ignore"):
         return np.array(values, dtype=np.float64, order="C")

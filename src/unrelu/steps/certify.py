@@ -156,7 +156,7 @@ def certify_units(
     deviation = np.abs(answers - units(points))
     level = measured.at(points[:samples]).mean(axis=0)
     size = np.abs(answers[:samples]).max(axis=0)
-    varies = answers[:samples].std(axis=0)
+    varies = (answers[:samples] - answers[0]).std(axis=0)  # a constant varies by nothing
     scale = np.where(varies > config.constant * level, varies, size)
     spread = noise.at(points) + predicted_errors(units, covariance, points)
     limit = np.maximum(config.accept * spread, config.floor * varies)
