@@ -224,7 +224,7 @@ def test_answers_do_not_share_a_buffer_that_the_target_reuses():
 @pytest.mark.parametrize(
     "answer",
     [
-        np.array(["a"]), np.array(["1.5"]), b"text", np.array([1 + 2j]), [10**400], [None], [{}],
+        np.array(["a"]), np.array(["nan"]), b"text", np.array([1 + 2j]), [10**400], [None], [{}],
         np.datetime64("2020"), object(), ["x", 1], [[1], [1, 2]], float("nan"),
         np.ma.masked_array([1.0], [True]),
         type("Angry", (), {"__array__": lambda *_, **__: 1 / 0})(),
@@ -234,6 +234,11 @@ def test_answers_do_not_share_a_buffer_that_the_target_reuses():
 def test_answers_of_other_types_are_refused(answer):
     with pytest.raises(InvalidAnswer):
         connect(lambda x: answer, input_dim=2, output_dim=1)(np.ones((1, 2)))
+
+
+def test_text_that_reads_as_numbers_is_taken_as_such():
+    oracle = connect(lambda x: np.array([["1.5", "-2e3"]]), input_dim=2, output_dim=2)
+    np.testing.assert_array_equal(oracle(np.ones((1, 2))), [[1.5, -2000.0]])
 
 
 def test_a_target_that_ends_the_program_is_an_error_like_any_other():

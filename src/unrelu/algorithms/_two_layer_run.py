@@ -365,18 +365,19 @@ class Extraction(KnownUnits):
         met yet.
         """
         points, answers = failed.points, failed.answers
+        found = 0
         for _ in range(self.config.repairs):
             miss = self.misses(points, answers)
             worst = int(np.argmax(miss))
             if miss[worst] <= self.config.check_accept:
                 break
             near = int(np.argmin(np.linalg.norm(failed.agreeing - points[worst], axis=1)))
-            self.search_between(points[worst], failed.agreeing[near])
+            found += self.search_between(points[worst], failed.agreeing[near])
             points, answers = np.delete(points, worst, 0), np.delete(answers, worst, 0)
             if len(points) == 0:
                 break
-        if not self.repair():
-            return False
+        if found == 0 or not self.repair():
+            return False  # what was not found would fail the next certificate as well
         self.refine()
         return not self.misfit and self.check() is None and not self.ill_conditioned()
 
