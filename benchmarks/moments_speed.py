@@ -3,7 +3,7 @@
     python -m benchmarks.moments_speed [--rows N] [--dims 128 256] [--dtypes float64 float32]
                                        [--backends numpy torch cupy] [--threads T]
 
-Kernels of ``unrelu.kernels.moments``, exactly as the learner calls them, sums
+Kernels of ``unrelu.core.moments``, exactly as the learner calls them, sums
 over batches included:
 
 - ``T2``: ``sum y`` and ``sum y x x^T``, all that T2 takes; a product (d, N) (N, d).
@@ -69,7 +69,7 @@ def _best(action: Callable[[], Any], wait: Callable[[], None], repeats: int) -> 
 
 
 def _accumulate(x: Any, y: Any, batch: int, kernel: Callable[[Any, Any], Any]) -> Any:
-    from unrelu.kernels.moments import CompensatedSums
+    from unrelu.core.moments import CompensatedSums
 
     sums = CompensatedSums()
     for start in range(0, len(x), batch):
@@ -89,7 +89,7 @@ def _products(a: Any, b: Any, batch: int) -> Any:
 def measure(
     name: str, kind: str, d: int, dtype: str, n: int, repeats: int, batches: list[int]
 ) -> dict[str, Any]:
-    from unrelu.kernels.moments import contraction_sums, raw_sums, second_sums
+    from unrelu.core.moments import contraction_sums, raw_sums, second_sums
 
     xp, move, wait, device = _backend(name)
     rng = np.random.default_rng(0)
@@ -150,7 +150,7 @@ def linear_in_rows(d: int, rows: int) -> dict[str, Any]:
     """Time and peak memory of T2..T4 sums over N and 4 N rows, numpy."""
     import tracemalloc
 
-    from unrelu.kernels.moments import raw_sums
+    from unrelu.core.moments import raw_sums
 
     rng = np.random.default_rng(0)
     block = rng.standard_normal((4096, d)), rng.standard_normal(4096)
@@ -158,7 +158,7 @@ def linear_in_rows(d: int, rows: int) -> dict[str, Any]:
     for n in (rows, 4 * rows):
         tracemalloc.start()
         start = time.perf_counter()
-        from unrelu.kernels.moments import CompensatedSums
+        from unrelu.core.moments import CompensatedSums
 
         sums = CompensatedSums()
         for _ in range(n // 4096):

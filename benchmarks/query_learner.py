@@ -17,7 +17,7 @@ import numpy as np
 import unrelu
 from benchmarks.harness import Row, main
 from unrelu import planted
-from unrelu.algorithms.query_learner import learn_from_queries
+from unrelu.learner.algorithm import learn_from_queries
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles import as_oracle
 from unrelu.oracles.base import Oracle

@@ -27,7 +27,7 @@ from benchmarks.query_learner import (
     in_float32,
     judge,
 )
-from unrelu.algorithms.query_learner import learn_from_queries
+from unrelu.learner.algorithm import learn_from_queries
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles import as_oracle
 from unrelu.oracles.base import Oracle

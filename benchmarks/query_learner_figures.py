@@ -31,7 +31,7 @@ import numpy as np
 from benchmarks.harness import RESULTS, machine
 from benchmarks.query_learner import _bump, _random
 from benchmarks.query_learner_baselines import compare, summary
-from unrelu.algorithms.query_learner import learn_from_queries
+from unrelu.learner.algorithm import learn_from_queries
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles import as_oracle
 from unrelu.oracles.base import Oracle

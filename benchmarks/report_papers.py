@@ -29,28 +29,28 @@ PAPERS = [
     Paper(
         "Daniely & Granot 2021, *An Exact Poly-Time Membership-Queries Algorithm for Extracting a "
         "Three-Layer ReLU Network*",
-        ("algorithms/two_layer.py", "algorithms/three_layer.py"),
+        ("extraction/two_layer.py", "extraction/three_layer.py"),
         "reproduce_daniely",
         "two_layer.md",
     ),
     Paper(
         "Chen, Klivans & Meka 2021, *Efficiently Learning Any One Hidden Layer ReLU Network From "
         "Queries*",
-        ("algorithms/query_learner.py",),
+        ("learner/algorithm.py",),
         "reproduce_chen",
         "query_learner.md",
     ),
     Paper(
         "Jayaram, Woodruff & Zhang 2020, *Span Recovery for Deep Neural Networks with "
         "Applications to Input Obfuscation*",
-        ("algorithms/span.py",),
+        ("span/algorithm.py",),
         "reproduce_jayaram",
         "span.md",
     ),
     Paper(
         "Awasthi, Tang & Vijayaraghavan 2021, *Efficient Algorithms for Learning Depth-2 Neural "
         "Networks with General ReLU Activations*",
-        ("algorithms/samples_learner.py",),
+        ("gaussian/algorithm.py",),
         "reproduce_awasthi",
         "samples.md",
     ),
@@ -58,8 +58,8 @@ PAPERS = [
         "Goel & Panigrahy 2018, *Recovering the Lowest Layer of Deep Networks with High Threshold "
         "Activations*",
         (
-            "algorithms/thresholds.py", "algorithms/halfspaces.py",
-            "algorithms/threshold_detector.py", "algorithms/structured_layers.py", "modular.py",
+            "thresholds/algorithm.py", "thresholds/halfspaces.py",
+            "thresholds/detector.py", "thresholds/structured_layers.py", "modular.py",
         ),
         "reproduce_goel",
         "thresholds.md",

@@ -21,7 +21,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from benchmarks.harness import Row, main
-from unrelu.algorithms.samples_learner import learn_from_population, learn_from_samples
+from unrelu.gaussian.algorithm import learn_from_population, learn_from_samples
 from unrelu.networks import ReLUNetwork
 
 Units = tuple[np.ndarray, np.ndarray, np.ndarray]

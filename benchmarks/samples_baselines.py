@@ -26,16 +26,16 @@ import numpy as np
 
 from benchmarks.harness import NotHereError, Row, main
 from benchmarks.samples import draw, labels, parameter_error, planted
-from unrelu.algorithms.samples_learner import learn_from_samples
-from unrelu.kernels.piecewise import Kinks
-from unrelu.networks import ReLUNetwork
-from unrelu.steps.polish import (
+from unrelu.core.decompose_options import PolishOptions
+from unrelu.core.piecewise import Kinks
+from unrelu.gaussian.algorithm import learn_from_samples
+from unrelu.gaussian.polish import (
     drop_needless_units,
     fit_kinks,
     linear_fit,
     random_kinks,
 )
-from unrelu.steps.polish_options import PolishOptions
+from unrelu.networks import ReLUNetwork
 
 STARTS = 20
 STEPS = 6000  # of Adam

@@ -18,13 +18,13 @@ import scipy.special
 
 from benchmarks.harness import NotHereError, Row, main
 from unrelu import datasets
-from unrelu.algorithms.span import SpanResult, obfuscate, recover_span
 from unrelu.cli._span_curves import estimate_gamma, gradient_rows, silent_share
-from unrelu.kernels.span_subspace import largest_principal_angle
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles import as_oracle, connect
 from unrelu.oracles.base import Oracle
 from unrelu.oracles.wrappers import Cast, Labels
+from unrelu.span.algorithm import SpanResult, obfuscate, recover_span
+from unrelu.span.subspace import largest_principal_angle
 
 CACHE = Path(__file__).parent / ".cache" / "span"
 SUBNETS = [(80,), (80, 40), (80, 40, 30), (80, 40, 30, 20)]

@@ -23,8 +23,8 @@ import numpy as np
 from benchmarks._three_layer_kinds import KINDS, target
 from benchmarks.harness import Row, main
 from unrelu import planted
-from unrelu.algorithms.choose_depth import extract
-from unrelu.algorithms.three_layer import extract_three_layer
+from unrelu.choose import extract
+from unrelu.extraction.three_layer import extract_three_layer
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles import connect
 from unrelu.oracles.wrappers import Softmax

@@ -17,9 +17,9 @@ from scipy.special import ndtr
 
 from benchmarks.harness import RESULTS, machine
 from benchmarks.thresholds import match, orthonormal, stream
-from unrelu.algorithms.thresholds import recover_lowest_layer
-from unrelu.steps.threshold_query import QueryRefinement, queried_tan_alpha, refine_by_queries
-from unrelu.steps.threshold_refine import refine_estimate
+from unrelu.thresholds.algorithm import recover_lowest_layer
+from unrelu.thresholds.query import QueryRefinement, queried_tan_alpha, refine_by_queries
+from unrelu.thresholds.refine import refine_estimate
 
 FIGURE = Path(__file__).parent.parent / "docs" / "figures" / "thresholds.svg"
 UNITS = 10

@@ -17,11 +17,11 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from benchmarks.harness import NotHereError, Row, main
-from unrelu.algorithms.structured_layers import recover_binary_layer, recover_even_layer
-from unrelu.algorithms.threshold_detector import detect_directions
-from unrelu.algorithms.thresholds import learn_halfspaces, recover_lowest_layer
 from unrelu.modular import learn_modular
 from unrelu.oracles import connect
+from unrelu.thresholds.algorithm import learn_halfspaces, recover_lowest_layer
+from unrelu.thresholds.detector import detect_directions
+from unrelu.thresholds.structured_layers import recover_binary_layer, recover_even_layer
 
 SEEDS = range(2000, 2020)
 

@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks.harness import Row, main
 from unrelu import planted
 from unrelu._types import FloatArray
-from unrelu.algorithms.two_layer import TwoLayerResult, extract_two_layer
+from unrelu.extraction.two_layer import TwoLayerResult, extract_two_layer
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles import connect
 

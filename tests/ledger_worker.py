@@ -17,7 +17,7 @@ import numpy as np
 
 import exact_sums
 from unrelu import LedgerError, connect, planted
-from unrelu.algorithms.two_layer import extract_two_layer
+from unrelu.extraction.two_layer import extract_two_layer
 from unrelu.oracles import CallableOracle
 
 

@@ -43,7 +43,7 @@ def test_an_algorithm_that_reaches_for_the_truth_fails_the_check(tmp_path, forbi
     environment = {"PYTHONPATH": str(tmp_path), "PATH": "/usr/bin:/bin"}
     clean = subprocess.run(command, **options, env=environment)
     assert clean.returncode == 0, clean.stdout
-    (package / "algorithms" / "cheat.py").write_text(f"from unrelu import {forbidden}\n")
+    (package / "extraction" / "cheat.py").write_text(f"from unrelu import {forbidden}\n")
     caught = subprocess.run(command, **options, env=environment)
     assert caught.returncode != 0
-    assert "unrelu.algorithms.cheat" in caught.stdout
+    assert "unrelu.extraction.cheat" in caught.stdout

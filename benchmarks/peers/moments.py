@@ -23,15 +23,15 @@ from scipy.optimize import linear_sum_assignment
 from benchmarks.harness import Row, main
 from benchmarks.peers.environments import prepare
 from benchmarks.peers.runner import DRIVERS
-from unrelu.kernels.moments import (
+from unrelu.core.decompose import decompose
+from unrelu.core.decompose_options import PolishOptions
+from unrelu.core.moments import (
     HermiteMoments,
     evaluate_series,
     hermite_moments,
     raw_sums,
     series_coefficients,
 )
-from unrelu.steps.decompose import decompose
-from unrelu.steps.polish_options import PolishOptions
 
 PIECE = 20_000
 

@@ -8,45 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from unrelu import modular, planted
 from unrelu._version import __version__
-from unrelu.algorithms.choose_depth import (
+from unrelu.choose import (
     DeepSpanResult,
     ExtractionPlan,
     extract,
     plan_extraction,
 )
-from unrelu.algorithms.query_learner import LearnerResult, learn_from_queries
-from unrelu.algorithms.samples_learner import (
-    Identifiability,
-    SamplesResult,
-    hermite_risk,
-    identifiability,
-    learn_from_population,
-    learn_from_samples,
-)
-from unrelu.algorithms.span import (
-    Obfuscation,
-    SpanPlan,
-    SpanResult,
-    obfuscate,
-    recover_span,
-    recover_span_from_replies,
-)
-from unrelu.algorithms.structured_layers import (
-    BinaryLayerResult,
-    EvenLayerResult,
-    recover_binary_layer,
-    recover_even_layer,
-)
-from unrelu.algorithms.three_layer import ThreeLayerResult, extract_three_layer
-from unrelu.algorithms.threshold_detector import DetectedLayerResult, detect_directions
-from unrelu.algorithms.thresholds import (
-    HalfspacesResult,
-    LowestLayerResult,
-    draw_biased_samples,
-    learn_halfspaces,
-    recover_lowest_layer,
-)
-from unrelu.algorithms.two_layer import TwoLayerResult, extract_two_layer
 from unrelu.diagnostics import Diagnosis, diagnose
 from unrelu.errors import (
     BudgetExhausted,
@@ -59,6 +26,17 @@ from unrelu.errors import (
     OracleError,
     UnreluError,
 )
+from unrelu.extraction.three_layer import ThreeLayerResult, extract_three_layer
+from unrelu.extraction.two_layer import TwoLayerResult, extract_two_layer
+from unrelu.gaussian.algorithm import (
+    Identifiability,
+    SamplesResult,
+    hermite_risk,
+    identifiability,
+    learn_from_population,
+    learn_from_samples,
+)
+from unrelu.learner.algorithm import LearnerResult, learn_from_queries
 from unrelu.ledger import Ledger
 from unrelu.metrics import Comparison, compare
 from unrelu.networks import ReLUNetwork
@@ -71,9 +49,31 @@ from unrelu.result import (
     StageReport,
     Status,
 )
+from unrelu.span.algorithm import (
+    Obfuscation,
+    SpanPlan,
+    SpanResult,
+    obfuscate,
+    recover_span,
+    recover_span_from_replies,
+)
+from unrelu.thresholds.algorithm import (
+    HalfspacesResult,
+    LowestLayerResult,
+    draw_biased_samples,
+    learn_halfspaces,
+    recover_lowest_layer,
+)
+from unrelu.thresholds.detector import DetectedLayerResult, detect_directions
+from unrelu.thresholds.structured_layers import (
+    BinaryLayerResult,
+    EvenLayerResult,
+    recover_binary_layer,
+    recover_even_layer,
+)
 
 if TYPE_CHECKING:
-    from unrelu.algorithms.samples_estimator import HermiteNetRegressor
+    from unrelu.gaussian.estimator import HermiteNetRegressor
 
 __all__ = [
     "BinaryLayerResult",
@@ -142,7 +142,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Load the scikit-learn estimator when it is asked for: its import is slow."""
     if name == "HermiteNetRegressor":
-        from unrelu.algorithms.samples_estimator import HermiteNetRegressor
+        from unrelu.gaussian.estimator import HermiteNetRegressor
 
         return HermiteNetRegressor
     raise AttributeError(f"module 'unrelu' has no attribute {name!r}")

@@ -17,12 +17,12 @@ import numpy as np
 
 from unrelu._random import RandomState
 from unrelu._types import ArrayLike, FloatArray
-from unrelu.algorithms.thresholds import ThresholdConfig, recover_lowest_layer
+from unrelu.core.moments import to_numpy
 from unrelu.errors import InvalidInput
-from unrelu.kernels.moments import to_numpy
 from unrelu.progress import Progress, as_progress
 from unrelu.result import Certificate, Provenance, RecoveryResult, StageReport, Status
 from unrelu.samples import SampleSource, as_source
+from unrelu.thresholds.algorithm import ThresholdConfig, recover_lowest_layer
 
 __all__ = ["ModularResult", "learn_modular"]
 

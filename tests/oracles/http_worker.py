@@ -10,7 +10,7 @@ import os
 import sys
 
 from unrelu import connect
-from unrelu.algorithms.two_layer import extract_two_layer
+from unrelu.extraction.two_layer import extract_two_layer
 from unrelu.oracles import HTTPOptions
 
 

@@ -35,7 +35,7 @@ from unrelu import (
     UnreluError,
     connect,
 )
-from unrelu.algorithms.two_layer import extract_two_layer
+from unrelu.extraction.two_layer import extract_two_layer
 from unrelu.oracles import HTTPOptions
 from unrelu.oracles.http import parse_rate
 from unrelu.oracles.http_transport import retry_after

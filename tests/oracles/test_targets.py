@@ -15,7 +15,7 @@ import pytest
 from one_network import NETWORK, check_same
 
 from unrelu import InvalidInput, ReLUNetwork, connect, diagnose, planted
-from unrelu.algorithms.two_layer import extract_two_layer
+from unrelu.extraction.two_layer import extract_two_layer
 from unrelu.oracles import EstimatorOracle, OnnxOracle
 from unrelu.result import Status
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from unrelu.algorithms.choose_depth import ExtractionPlan
+from unrelu.choose import ExtractionPlan
 from unrelu.cli._common import console, duration
 from unrelu.oracles import Oracle
 

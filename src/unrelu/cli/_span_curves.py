@@ -16,14 +16,13 @@ import scipy.special
 
 from unrelu._random import as_generator
 from unrelu._types import FloatArray
-from unrelu.algorithms.span import SpanPlan
 from unrelu.datasets import ImageSet, train_classifier
-from unrelu.kernels.span_subspace import orthonormal
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles import as_oracle
 from unrelu.oracles.wrappers import Labels
 from unrelu.progress import Progress, as_progress
-from unrelu.steps.span_labels import (
+from unrelu.span.algorithm import SpanPlan
+from unrelu.span.labels import (
     Boundary,
     LabelScales,
     find_boundary,
@@ -31,7 +30,8 @@ from unrelu.steps.span_labels import (
     measure_normals,
     measure_resolution,
 )
-from unrelu.steps.span_plan import gradients_from_replies, noise_from_replies
+from unrelu.span.plan import gradients_from_replies, noise_from_replies
+from unrelu.span.subspace import orthonormal
 
 __all__ = [
     "THIN",

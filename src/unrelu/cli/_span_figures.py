@@ -10,11 +10,11 @@ import numpy as np
 import scipy.special
 
 from unrelu._types import FloatArray
-from unrelu.algorithms.span import obfuscate, recover_span
 from unrelu.cli._span_curves import RankCurves
 from unrelu.datasets import ImageSet, train_classifier
 from unrelu.errors import MissingExtra
 from unrelu.progress import Progress, as_progress
+from unrelu.span.algorithm import obfuscate, recover_span
 
 __all__ = ["draw_curves", "draw_obfuscation", "obfuscation_experiment"]
 

@@ -10,7 +10,7 @@ import typer
 
 from unrelu._files import replace_file
 from unrelu._types import FloatArray
-from unrelu.algorithms.choose_depth import plan_extraction
+from unrelu.choose import plan_extraction
 from unrelu.cli._common import (
     BudgetOption,
     InputDimOption,

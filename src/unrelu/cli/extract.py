@@ -7,11 +7,8 @@ from typing import Annotated
 import typer
 
 from unrelu._types import ArrayLike
-from unrelu.algorithms.choose_depth import ExtractionPlan, plan_extraction
-from unrelu.algorithms.choose_depth import extract as choose_and_extract
-from unrelu.algorithms.query_learner import learn_from_queries
-from unrelu.algorithms.three_layer import extract_three_layer
-from unrelu.algorithms.two_layer import extract_two_layer
+from unrelu.choose import ExtractionPlan, plan_extraction
+from unrelu.choose import extract as choose_and_extract
 from unrelu.cli._common import (
     BudgetOption,
     InputDimOption,
@@ -32,6 +29,9 @@ from unrelu.cli._common import (
 from unrelu.cli._plan import priced, tell_plan
 from unrelu.cli._target import given_option
 from unrelu.errors import BudgetExhausted, InvalidInput
+from unrelu.extraction.three_layer import extract_three_layer
+from unrelu.extraction.two_layer import extract_two_layer
+from unrelu.learner.algorithm import learn_from_queries
 from unrelu.oracles import Oracle
 from unrelu.oracles.http import parse_rate
 from unrelu.progress import Progress

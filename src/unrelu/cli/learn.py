@@ -135,13 +135,13 @@ def _learn(
         raise InvalidInput(f"{data} does not exist")
     source = as_source(data, labels, target=target)
     if model is Model.NETWORK:
-        from unrelu.algorithms.samples_learner import learn_from_samples
+        from unrelu.gaussian.algorithm import learn_from_samples
 
         return learn_from_samples(
             source, width=width, order=order, polish=polish, check_gaussian=check_gaussian,
             jobs=jobs, rng=seed, progress=progress,
         )  # fmt: skip
-    from unrelu.algorithms.thresholds import learn_halfspaces, recover_lowest_layer
+    from unrelu.thresholds.algorithm import learn_halfspaces, recover_lowest_layer
 
     if model is Model.LOWEST_LAYER:
         return recover_lowest_layer(

@@ -9,8 +9,6 @@ import numpy as np
 import typer
 
 from unrelu._types import FloatArray
-from unrelu.algorithms.span import SpanResult
-from unrelu.algorithms.span import obfuscate as add_noise
 from unrelu.cli._common import (
     BudgetOption,
     InputDimOption,
@@ -30,6 +28,8 @@ from unrelu.datasets import load_digit_images
 from unrelu.errors import InvalidInput
 from unrelu.oracles import Oracle
 from unrelu.result import RecoveryResult
+from unrelu.span.algorithm import SpanResult
+from unrelu.span.algorithm import obfuscate as add_noise
 
 __all__ = ["obfuscate"]
 

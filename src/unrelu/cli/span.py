@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from unrelu.algorithms.span import SpanPlan, SpanResult, recover_span, recover_span_from_replies
 from unrelu.cli._common import (
     BudgetOption,
     InputDimOption,
@@ -28,6 +27,7 @@ from unrelu.cli._common import (
 from unrelu.errors import InvalidInput
 from unrelu.oracles import Oracle
 from unrelu.oracles.wrappers import Labels
+from unrelu.span.algorithm import SpanPlan, SpanResult, recover_span, recover_span_from_replies
 
 __all__ = ["recover_for_command", "span"]
 

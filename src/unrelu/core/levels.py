@@ -13,7 +13,7 @@ import dataclasses
 import numpy as np
 
 from unrelu._types import FloatArray
-from unrelu.kernels.units import Units
+from unrelu.core.units import Units
 from unrelu.oracles.base import Oracle, Wrapper
 
 __all__ = ["Levelled", "output_levels", "unlevelled"]

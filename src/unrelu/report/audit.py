@@ -20,18 +20,17 @@ import numpy as np
 from unrelu._random import RandomState, as_generator
 from unrelu._types import FloatArray
 from unrelu._version import __version__
-from unrelu.algorithms.choose_depth import (
+from unrelu.choose import (
     NOTHING,
     DeepSpanResult,
     ExtractionPlan,
     extract,
     plan_extraction,
 )
-from unrelu.algorithms.query_learner import LearnerResult
-from unrelu.algorithms.span import SpanResult
-from unrelu.algorithms.three_layer import ThreeLayerResult
 from unrelu.diagnostics import Diagnosis
 from unrelu.errors import UnreluError
+from unrelu.extraction.three_layer import ThreeLayerResult
+from unrelu.learner.algorithm import LearnerResult
 from unrelu.ledger import redact
 from unrelu.oracles import Oracle, as_oracle
 from unrelu.progress import Progress, as_progress
@@ -45,6 +44,7 @@ from unrelu.report.structure import (
     show_blind,
 )
 from unrelu.result import RecoveryResult, Status
+from unrelu.span.algorithm import SpanResult
 
 __all__ = ["Audit", "AuditConfig", "Defence", "LeakPoint", "audit"]
 

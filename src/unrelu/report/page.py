@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from unrelu._types import FloatArray
-from unrelu.algorithms.span import SpanResult
 from unrelu.errors import MissingExtra
 from unrelu.report.audit import Audit
 from unrelu.report.structure import first_rows
+from unrelu.span.algorithm import SpanResult
 
 __all__ = ["render_page"]
 

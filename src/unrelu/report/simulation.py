@@ -11,17 +11,17 @@ from typing import Any
 import numpy as np
 
 from unrelu._types import FloatArray
-from unrelu.algorithms.choose_depth import extract
-from unrelu.algorithms.query_learner import LearnerResult, learn_from_queries
-from unrelu.algorithms.span import SpanResult
-from unrelu.algorithms.three_layer import ThreeLayerResult, extract_three_layer
-from unrelu.algorithms.two_layer import TwoLayerResult, extract_two_layer
+from unrelu.choose import extract
 from unrelu.diagnostics import Diagnosis
 from unrelu.errors import UnreluError
+from unrelu.extraction.three_layer import ThreeLayerResult, extract_three_layer
+from unrelu.extraction.two_layer import TwoLayerResult, extract_two_layer
+from unrelu.learner.algorithm import LearnerResult, learn_from_queries
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles import Cast, Labels, Noisy, Oracle, Rounded, Softmax, Wrapper, connect
 from unrelu.progress import Progress
 from unrelu.result import RecoveryResult, Status
+from unrelu.span.algorithm import SpanResult
 
 __all__ = ["AuditConfig", "Defence", "LeakPoint", "Simulation", "width_of"]
 

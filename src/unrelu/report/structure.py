@@ -7,13 +7,13 @@ import dataclasses
 import numpy as np
 
 from unrelu._types import FloatArray
-from unrelu.algorithms.choose_depth import DeepSpanResult
-from unrelu.algorithms.obfuscate import obfuscate
-from unrelu.algorithms.span import SpanResult
-from unrelu.algorithms.three_layer import ThreeLayerResult
+from unrelu.choose import DeepSpanResult
 from unrelu.errors import UnreluError
+from unrelu.extraction.three_layer import ThreeLayerResult
 from unrelu.oracles import Oracle
 from unrelu.result import RecoveryResult
+from unrelu.span.algorithm import SpanResult
+from unrelu.span.obfuscate import obfuscate
 
 __all__ = ["Obfuscated", "example_images", "first_rows", "name_layer", "seen_span", "show_blind"]
 

@@ -1,1 +1,0 @@
-"""Algorithms: one paper, one module; each reads like its algorithm box."""

@@ -1,0 +1,232 @@
+r"""The error of an answer, and how it grows with the input.
+
+An oracle's answers differ from the function's values: by the rounding of a
+float64 or float32 computation, by printed decimals, by noise. Everything that
+compares answers needs the standard deviation of that error. It is modelled as
+
+.. math:: \sigma(x) = a + b \|x\|
+
+per output: ``a`` holds rounded or noisy answers, ``b`` the rounding inside a
+network, whose terms grow with the input.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+
+from unrelu._types import FloatArray
+from unrelu.core.pieces import fit_piece
+
+__all__ = ["NoiseConfig", "NoiseModel", "Samples", "estimate_noise", "noise_by_norm"]
+
+Samples = tuple[FloatArray, FloatArray]
+"""Points ``(n,)`` on a line and the answers there, ``(n, m)``."""
+
+
+@dataclasses.dataclass(frozen=True)
+class NoiseModel:
+    """Standard deviation of an answer's error, ``absolute + growth |x|``.
+
+    Attributes
+    ----------
+    absolute
+        Shape ``(m,)``, in answer units.
+    growth
+        Shape ``(m,)``, in answer units per input unit.
+    """
+
+    absolute: FloatArray
+    growth: FloatArray
+
+    def std(self, norms: FloatArray) -> FloatArray:
+        """Return standard deviations ``(n, m)`` for inputs of the given norms ``(n,)``."""
+        return np.asarray(self.absolute + np.multiply.outer(norms, self.growth))
+
+    def at(self, points: FloatArray) -> FloatArray:
+        """Return standard deviations ``(n, m)`` at points ``(n, d)``."""
+        return self.std(np.linalg.norm(points, axis=1))
+
+    def scaled(self, factor: float) -> NoiseModel:
+        """Return the model with all deviations multiplied."""
+        return NoiseModel(self.absolute * factor, self.growth * factor)
+
+    def at_least(
+        self,
+        answers: FloatArray,
+        levels: FloatArray | float = 1.0,
+        *,
+        norms: FloatArray | None = None,
+        near: float = np.inf,
+    ) -> NoiseModel:
+        """Return the model with no less than the rounding of answers of this size.
+
+        Where a first line saw nothing but a constant, its noise says little
+        about answers elsewhere.
+
+        Parameters
+        ----------
+        levels
+            What the answers were divided by after they had been rounded.
+        norms, near
+            Norms of the inputs ``(n,)``, and up to which of them answers tell ``absolute``;
+            those beyond tell ``growth``.
+        """
+        answers = answers * levels
+        eps, quantum = _grid(answers, NoiseConfig())
+        size = 0.5 * eps * np.abs(answers) / levels
+        far = np.zeros(len(size), dtype=bool) if norms is None else norms > near
+        absolute, growth = self.absolute, self.growth
+        if not far.all():
+            absolute = np.maximum(absolute, size[~far].max(axis=0))
+        if norms is not None and far.any():
+            growth = np.maximum(growth, (size[far] / norms[far, None]).max(axis=0))
+        return NoiseModel(np.maximum(absolute, quantum / np.sqrt(12.0) / levels), growth)
+
+    def typical(self, clusters: list[Samples]) -> NoiseModel:
+        """Return the model with the usual deviation near the origin instead of the largest.
+
+        Log-odds of rounded probabilities are as precise as these are far from 0 and 1.
+        """
+        scatter = [_scatter(t, y) for t, y in clusters if len(t) > 2]
+        if not scatter:
+            return self
+        usual = np.median(np.array(scatter), axis=0)
+        return NoiseModel(np.minimum(self.absolute, usual), self.growth)
+
+    def widened(self, absolute: float | FloatArray, growth: float | FloatArray) -> NoiseModel:
+        """Return the model with deviations added: of a network that is subtracted, say."""
+        return NoiseModel(self.absolute + absolute, self.growth + growth)
+
+
+@dataclasses.dataclass(frozen=True)
+class NoiseConfig:
+    """Sizes of the calibration."""
+
+    points: int = 4
+    """Points per cluster: two more than a line needs."""
+    spacing: float = 1e-5
+    """Distance of a cluster's points, relative to the local scale of the line. Small, so
+    that a kink inside is rare; large, so that all bits of the inputs change, those of a
+    target that casts to float32 included."""
+    floor: float = 0.5
+    """Never less than this many units in the last place of the answers."""
+    silent: float = 1e-19
+    zero: float = 1e-30
+    """Nor less than this part of the largest answer, nor than ``zero``."""
+    outlier: float = 1e6
+    """Scatter this many times above the median is a kink in the cluster; less may be noise
+    that is larger on one side of a hyperplane, where large terms cancel."""
+    outlier_coarse: float = 10.0
+    """The same where answers are coarser than ``exact``: kinks stand out less there, and
+    rounding inside the target hides below that of the answers."""
+    exact: float = 1e-11
+    """Scatter over the size of answers up to which they count as exact float64."""
+    max_decimals: int = 9
+    """Answers that all end at this decimal or before are taken for rounded ones."""
+
+
+def estimate_noise(
+    ask: Callable[[FloatArray], FloatArray],
+    norm: Callable[[FloatArray], FloatArray],
+    positions: FloatArray,
+    scales: FloatArray,
+    *,
+    near: float,
+    config: NoiseConfig | None = None,
+) -> tuple[NoiseModel, list[Samples]]:
+    """Ask small clusters of points on a line, and fit the model to their scatter.
+
+    Each cluster is fitted by a line; what remains is noise, or, where a kink
+    hit the cluster, millions of times more, and is left out.
+
+    Parameters
+    ----------
+    ask
+        Function on the line, ``(n,) -> (n, m)``.
+    norm
+        Norm of the input at each ``t``.
+    positions, scales
+        Places of the clusters and the local length scale there, ``(c,)``.
+    near
+        Inputs up to this norm tell ``absolute``, those beyond it ``growth``.
+
+    Returns
+    -------
+    model, clusters
+        The clusters' points and answers, for a line search to start from.
+    """
+    config = NoiseConfig() if config is None else config
+    steps = (np.arange(config.points) - 0.5 * (config.points - 1)) * config.spacing
+    grid = positions[:, None] + scales[:, None] * steps
+    answers = ask(grid.ravel())
+    answers = answers.reshape(*grid.shape, -1)
+    clusters: list[Samples] = [(t, y) for t, y in zip(grid, answers, strict=True)]
+    norms = norm(positions)
+    scatter = np.array([_scatter(t, y) for t, y in clusters])
+    level = np.abs(answers).max(axis=1)
+    eps, quantum = _grid(answers, config)
+    is_near = norms <= near
+    if not is_near.any():
+        is_near = norms <= norms.min()
+    far = ~is_near
+    absolute = _upper(scatter[is_near], level[is_near], config)
+    absolute = np.maximum(absolute, config.floor * eps * np.median(level[is_near], axis=0))
+    growth = np.zeros_like(absolute)
+    if far.any():
+        reach = norms[far][:, None]
+        growth = _upper(scatter[far] / reach, level[far] / reach, config)
+        growth = np.maximum(growth, config.floor * eps * np.median(level[far] / reach, axis=0))
+    # An output that is zero everywhere still needs a scale to be compared with.
+    least = max(config.silent * float(level[is_near].max()), config.zero)
+    absolute = np.maximum(absolute, max(quantum / np.sqrt(12.0), least))
+    return NoiseModel(absolute, growth), clusters
+
+
+def noise_by_norm(norms: FloatArray, residuals: FloatArray, groups: int = 12) -> FloatArray:
+    """Return the deviation of each residual as those at similar norms show it, ``(n, m)``.
+
+    Inputs are grouped by norm, each group's deviation is taken from its median
+    residual, and interpolated in between.
+    """
+    order = np.array_split(np.argsort(norms), max(1, min(groups, len(norms) // 20)))
+    centres = np.array([np.median(norms[i]) for i in order])
+    size = np.array([np.median(np.abs(residuals[i]), axis=0) for i in order]) / 0.6745
+    size = np.maximum(size, 1e-3 * size.max(axis=0))
+    size = np.maximum(size, np.finfo(np.float64).tiny)
+    return np.stack([np.interp(norms, centres, column) for column in size.T], axis=1)
+
+
+def _grid(answers: FloatArray, config: NoiseConfig) -> tuple[float, float]:
+    """Return the answers' relative precision and the step of their decimal grid, or 0.
+
+    Rounded answers may repeat exactly within a cluster, where the scatter says
+    nothing about their error; the grid they lie on does.
+    """
+    with np.errstate(over="ignore"):
+        single = bool((answers.astype(np.float32).astype(np.float64) == answers).all())
+    eps = float(np.finfo(np.float32 if single else np.float64).eps)
+    if answers.max() == answers.min():
+        return float(np.finfo(np.float64).eps), 0.0
+    for decimals in range(config.max_decimals + 1):
+        if bool((np.round(answers, decimals) == answers).all()):
+            return float(np.finfo(np.float64).eps), 10.0**-decimals
+    return eps, 0.0
+
+
+def _scatter(t: FloatArray, y: FloatArray) -> FloatArray:
+    """Root mean square residual of a line through the points, per output."""
+    piece = fit_piece(t, y, np.ones_like(y))
+    residual = y - piece.value - np.outer(t - piece.center, piece.slope)
+    return np.asarray(np.sqrt((residual**2).sum(axis=0) / max(1, len(t) - 2)))
+
+
+def _upper(values: FloatArray, level: FloatArray, config: NoiseConfig) -> FloatArray:
+    """Largest value per output, those left out that only a kink in the cluster explains."""
+    middle = np.median(values, axis=0)
+    exact = middle <= config.exact * np.median(level, axis=0)
+    limit = np.where(exact, config.outlier, config.outlier_coarse) * middle
+    usual = (values <= limit) | (middle == 0)
+    return np.asarray(np.where(usual, values, 0.0).max(axis=0))

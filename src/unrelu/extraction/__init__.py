@@ -1,0 +1,1 @@
+"""Daniely & Granot: exact extraction of networks with one and two hidden layers."""

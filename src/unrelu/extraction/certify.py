@@ -1,0 +1,282 @@
+"""The certificate: held-out points at which the recovered units must be right.
+
+Three kinds of points are asked. Typical inputs, for a statement about them.
+Points on a few lines, densely, to see features too thin for the former. And
+tight clusters that tell the local noise: a thin, tall feature is a difference
+of large terms, and its rounding errors are seen on all of one side of it, even
+where it is zero. Every output is judged by its own noise and spread. Where all agree nothing
+later depends on the answers; where some do not they are data for another round, which ends with
+another certificate.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from unrelu._types import FloatArray
+from unrelu.core.noise import NoiseModel
+from unrelu.core.units import Units
+from unrelu.extraction.refine import predicted_errors
+from unrelu.lines.domains import Domain
+from unrelu.oracles.base import Oracle
+from unrelu.result import Certificate
+
+__all__ = ["CertifyConfig", "FailedPoints", "Verdict", "certify_units"]
+
+
+@dataclasses.dataclass(frozen=True)
+class CertifyConfig:
+    """Sizes and tolerances of the certificate."""
+
+    samples: int = 1000
+    """Typical inputs asked."""
+    lines: int = 4
+    line_samples: int = 512
+    """Lines, and points on each, spread evenly over the range of typical inputs."""
+    clusters: int = 64
+    """Places at which the local noise is measured, by four points each."""
+    cluster_spacing: float = 1e-5
+    """Distance of a cluster's points, over the length of typical inputs."""
+    excess: float = 100.0
+    """Noise this many times above what is usual for the recovered terms is suspicious ..."""
+    kink: float = 1e6
+    """... but from here on it is a kink in the cluster."""
+    excess_count: int = 3
+    """So many suspicious places are needed."""
+    accept: float = 15.0
+    """A deviation may have this many predicted standard deviations."""
+    accept_coarse: float = 45.0
+    """The same for coarse answers: the rounding of a float32 computation depends on the input
+    (its last places are lost as well), and its errors have longer tails than noise."""
+    floor: float = 1e-8
+    """Deviations below this part of the answers' spread are always accepted."""
+    constant: float = 100.0
+    """An output that varies by less than this many deviations of an answer is a constant."""
+    room: float = 3.0
+    """The stated tolerance is this many times the largest deviation met, at least ..."""
+    room_noise: float = 5.0
+    """... and so many deviations of an answer."""
+
+
+@dataclasses.dataclass(frozen=True)
+class FailedPoints:
+    """Held-out points that the units do not explain.
+
+    Attributes
+    ----------
+    points, answers
+        Where they disagree, ``(n, d)`` and ``(n, m)``.
+    agreeing
+        Where they agree, ``(q, d)``.
+    """
+
+    points: FloatArray
+    answers: FloatArray
+    agreeing: FloatArray
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """What a certificate says.
+
+    Attributes
+    ----------
+    certificate
+        In the answers' own units.
+    objection
+        Empty where every deviation is within its tolerance, a sentence otherwise.
+    tolerances, scales, noise, sizes
+        Stated tolerance, spread, measured noise and largest size of each output at typical
+        inputs, ``(m,)``. An output that is constant within its noise has its size for spread.
+    failed
+        Points to search on at, if any disagree and any agree.
+    """
+
+    certificate: Certificate
+    objection: str
+    tolerances: FloatArray
+    scales: FloatArray
+    noise: FloatArray
+    sizes: FloatArray
+    failed: FailedPoints | None = None
+
+
+def certify_units(
+    oracle: Oracle,
+    units: Units,
+    covariance: FloatArray,
+    noise: NoiseModel,
+    domain: Domain,
+    *,
+    measured: NoiseModel,
+    levels: FloatArray,
+    coarse: bool = False,
+    rng: np.random.Generator,
+    deepest: float = np.inf,
+    config: CertifyConfig | None = None,
+) -> Verdict:
+    """Compare units and target at fresh points.
+
+    Points where an answer is NaN or exceeds ``deepest`` are left out: log-odds
+    of probabilities that underflowed, or are about to.
+
+    Parameters
+    ----------
+    noise, measured
+        What the search went by, and what the answers' own scatter showed.
+    levels
+        What the outputs were divided by, ``(m,)``.
+    coarse
+        Whether answers are rounded far above float64: scatter of that size is no sign of
+        large terms.
+
+    Notes
+    -----
+    A deviation is accepted up to ``accept`` times what was predicted for it. What is stated
+    is what was met: the largest of n deviations is exceeded by more than a part b of fresh
+    inputs with probability ``(1 - b)^n`` (Wilks 1941), the same as for a tolerance that was
+    fixed before and met by all; ``room`` times as much is stated.
+    """
+    config = CertifyConfig() if config is None else config
+    points = _held_out(domain, rng, config)
+    clusters = _cluster_points(domain.draw(config.clusters, rng), domain, rng, config)
+    answers = oracle(np.concatenate([points, clusters]))
+    floor = measured.at(clusters[::4]).max(axis=1) if coarse else np.zeros(config.clusters)
+    noisy = _excess_noise(units, clusters, answers[len(points) :], floor, config)
+    answers = answers[: len(points)]
+    usable = np.asarray((np.abs(answers) < deepest).all(axis=1))  # False for NaN
+    if not usable[: config.samples].any():
+        usable[:] = np.isfinite(answers).all(axis=1)
+    samples = int(np.count_nonzero(usable[: config.samples]))
+    if samples == 0:
+        return _nothing_readable(config, domain, levels)
+    points, answers = points[usable], answers[usable]
+    deviation = np.abs(answers - units(points))
+    level = measured.at(points[:samples]).mean(axis=0)
+    size = np.abs(answers[:samples]).max(axis=0)
+    varies = (answers[:samples] - answers[0]).std(axis=0)  # a constant varies by nothing
+    scale = np.where(varies > config.constant * level, varies, size)
+    spread = noise.at(points) + predicted_errors(units, covariance, points)
+    limit = np.maximum(config.accept * spread, config.floor * varies)
+    over = np.asarray((deviation > limit).any(axis=1))
+    stated = np.maximum(config.room * deviation[:samples].max(axis=0), config.room_noise * level)
+    tolerances = np.minimum(np.maximum(stated, config.floor * varies), limit[:samples].max(axis=0))
+    certificate = Certificate.from_deviations(
+        deviation[:samples] * levels,
+        scale=float((scale * levels).max()),
+        tolerance=float((tolerances * levels).max()),
+        distribution=domain.distribution,
+        details={
+            "line points": len(points) - samples,
+            "line points exceeding": int(over[samples:].sum()),
+            "largest line deviation": float((deviation[samples:] * levels).max(initial=0.0)),
+            "largest deviation over its prediction": float((deviation / spread).max()),
+            "places of excess noise": noisy,
+            "tolerance per output": [float(t) for t in tolerances * levels],
+        },
+    )
+    objection, failed = "", None
+    if over.any():
+        objection = (
+            f"{int(over.sum())} of {len(points)} held-out points deviate by up to "
+            f"{float((deviation * levels)[over].max()):.2g}, where "
+            f"{float((limit * levels)[over].min()):.2g} was expected: the target has a feature "
+            "that no search line met; try another seed, or learn_from_queries for thin features"
+        )
+        if not over.all():
+            failed = FailedPoints(points[over], answers[over], points[~over])
+    elif noisy >= config.excess_count:
+        objection = (
+            f"every held-out point agrees, but at {noisy} of {config.clusters} places the answers "
+            f"are more than {config.excess:.0f} times noisier than elsewhere: terms much larger "
+            "than those found cancel there, and may differ in a thin region that was not met; "
+            "try learn_from_queries"
+        )
+    return Verdict(certificate, objection, tolerances, scale, level, size, failed)
+
+
+def _nothing_readable(config: CertifyConfig, domain: Domain, levels: FloatArray) -> Verdict:
+    """Return the verdict where no held-out probability can be read."""
+    certificate = Certificate.from_deviations(
+        np.full((config.samples, 1), np.inf),
+        scale=0.0,
+        tolerance=0.0,
+        distribution=domain.distribution,
+    )
+    none = np.zeros(len(levels))
+    return Verdict(
+        certificate,
+        f"the probabilities at all of {config.samples} held-out points underflow to 0 or 1, where "
+        "log-odds cannot be read; give a domain of smaller inputs, or ask the target for logits",
+        none,
+        none,
+        none,
+        none,
+    )
+
+
+def _held_out(domain: Domain, rng: np.random.Generator, config: CertifyConfig) -> FloatArray:
+    """Draw typical inputs, in a bounded domain others at its faces, then points on lines."""
+    blocks = [domain.draw(config.samples, rng)]
+    if domain.kind != "all":
+        blocks.append(domain.draw_wide(config.samples, rng))
+    for _ in range(config.lines):
+        a, b = domain.draw(2, rng)
+        direction = (b - a) / np.linalg.norm(b - a)
+        line = domain.chord(a, direction, 1.0) if domain.kind != "all" else None
+        reach = 4.0 * domain.scale
+        low, high = (-reach, reach) if line is None else (line.low, line.high)
+        base, direction = (a, direction) if line is None else (line.base, line.direction)
+        edges = np.linspace(low, min(high, low + 2.0 * reach), config.line_samples + 1)
+        t = edges[:-1] + np.diff(edges) * rng.uniform(size=config.line_samples)
+        blocks.append(base + np.multiply.outer(t, direction))
+    return np.concatenate(blocks)
+
+
+def _cluster_points(
+    places: FloatArray, domain: Domain, rng: np.random.Generator, config: CertifyConfig
+) -> FloatArray:
+    """Return four collinear points at each place, ``(4 c, d)``."""
+    direction = rng.standard_normal(places.shape)
+    direction *= (
+        config.cluster_spacing * domain.scale / np.linalg.norm(direction, axis=1, keepdims=True)
+    )
+    if domain.bounds is not None:  # towards the middle of the other places: stays inside
+        direction = np.roll(places, 1, axis=0) - places
+        direction *= config.cluster_spacing
+    offsets = np.arange(4.0)
+    points = places[:, None, :] + offsets[None, :, None] * direction[:, None, :]
+    return np.asarray(points.reshape(-1, places.shape[1]))
+
+
+def _excess_noise(
+    units: Units,
+    clusters: FloatArray,
+    answers: FloatArray,
+    floor: FloatArray,
+    config: CertifyConfig,
+) -> int:
+    """Count places where the answers scatter more than the recovered terms explain.
+
+    Clusters that a known hyperplane crosses say nothing: with thousands of units many do. Nor
+    does scatter of up to some deviations ``floor`` of the answers at each place, ``(c,)``.
+    """
+    gates = units.gates(clusters).reshape(len(clusters) // 4, 4, units.count)
+    values = answers.reshape(len(gates), 4, -1)
+    useful = np.isfinite(values).all(axis=(1, 2)) & (gates == gates[:, :1]).all(axis=(1, 2))
+    values, places, floor = values[useful], clusters[::4][useful], floor[useful]
+    if len(places) == 0:
+        return 0
+    # Third differences of four equidistant points: a line drops out.
+    third = values[:, 3] - 3.0 * values[:, 2] + 3.0 * values[:, 1] - values[:, 0]
+    scatter = np.abs(third).max(axis=1)
+    size = np.abs(units.weights) @ np.abs(places).T + np.abs(units.biases)[:, None]
+    on = units.gates(places).T
+    terms = np.abs(units.outputs) @ (size * on) + np.abs(units.linear) @ np.abs(places).T
+    level = terms.max(axis=0) + np.abs(units.constant).max()
+    ratio = scatter / np.maximum(level, np.finfo(np.float64).tiny)
+    usual = max(float(np.quantile(ratio, 1.0 / 3.0)), float(np.finfo(np.float64).eps))
+    odd = (ratio > config.excess * usual) & (ratio < config.kink * usual)
+    return int(np.count_nonzero(odd & (scatter > config.accept * floor)))

@@ -1,0 +1,393 @@
+"""A depth-2 network on the non-negative orthant, by a path along the axes (Theorem 2).
+
+Every hyperplane that meets the orthant away from its corner meets one of the
+half-axes. All units are written so that they are off at the corner; then the
+function less its affine part there, less the units already known, is zero from
+the corner to the first kink of an unknown unit. An axis on which this residual
+is zero far out holds nothing new, which a few answers tell.
+
+Near kinks are known best, so all axes are searched up to a small distance
+first, and farther out only afterwards: a unit that meets one axis far away
+usually meets another one near.
+
+Where answers end (log-odds underflow), so do the axes, and a unit may be left
+that meets none of them so near. Rays from the corner to points that the units
+found do not explain then show it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from unrelu._types import FloatArray
+from unrelu.core.noise import NoiseModel
+from unrelu.extraction.deep_answers import Saturated
+from unrelu.extraction.deep_polish import PolishConfig, polish
+from unrelu.extraction.deep_units import OrthantUnits
+from unrelu.lines.gradients import GradientConfig, measure_gradients
+from unrelu.lines.kinks import LineScan, find_kinks
+
+__all__ = ["OrthantConfig", "OrthantSearch", "recover_on_orthant"]
+
+AskPoints = Callable[[FloatArray], FloatArray]
+
+
+@dataclasses.dataclass(frozen=True)
+class OrthantConfig:
+    """Choices of the path along the axes."""
+
+    reaches: tuple[float, ...] = (6.0, 100.0, 1e4, 1e7)
+    """Distances up to which all axes are searched, in turn. A typical first-layer output is
+    about one; a kink beyond 1e7 changes nothing at typical inputs."""
+    probes: tuple[float, ...] = (0.13, 0.37, 0.71, 1.0)
+    """Where the residual is looked at before an axis is searched, over the reach."""
+    halvings: int = 12
+    between: tuple[float, ...] = (1.25, 1.5, 1.75)
+    """Where the end of the answers on an axis is looked for: so many halvings of the distance,
+    then at these multiples of the last one that was answered."""
+    corner: float = 0.05
+    """First step of the gradient at the corner."""
+    accept: float = 20.0
+    """Standard deviations within which the residual is zero."""
+    crossings: float = 0.5
+    """Expected hyperplanes crossed by one chunk of gradient steps."""
+    spread: tuple[float, ...] = (0.1, 0.3, 0.5, 0.7, 0.9)
+    """Places within a piece that are compared for room."""
+    passes: int = 3
+    """Searches of one axis to one distance, while its residual does not vanish."""
+    same: float = 1e-4
+    """Angle between hyperplanes below which they are taken for one."""
+    spurious: float = 1e-7
+    """Units smaller than this part of the largest one are traces of errors of others."""
+    polish: PolishConfig = dataclasses.field(
+        default_factory=lambda: PolishConfig(steps=3, inner=30, factorisations=1)
+    )
+    """Short: what it leaves, the next one or the final polish finds."""
+    tight: float = 1e-11
+    """Error of the units, over their size, above which they are polished before the next axis:
+    it is the tolerance of what follows."""
+    explained: float = 1e3
+    """Answers within so many deviations are what the known units should explain."""
+    polish_far: float = 1e3
+    """Answers farther out than this are not used by it."""
+    fits: float = 10.0
+    """Root mean square residual, in deviations, above which a polish is not believed."""
+    trace: float = 30.0
+    """Kinks whose unit is smaller than this many errors of what is subtracted are traces."""
+
+
+class _Inward(np.random.Generator):
+    """Draws absolute normals: checks of a gradient at a wall must step away from it."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        super().__init__(rng.bit_generator)
+
+    def standard_normal(self, *args: Any, **kwargs: Any) -> Any:
+        """Draw, and drop the signs."""
+        return np.abs(super().standard_normal(*args, **kwargs))
+
+
+class OrthantSearch:
+    """The units found so far, and searches for more.
+
+    Parameters
+    ----------
+    ask
+        ``(n, k) -> (n, m)``; NaN where a point has no answer.
+    k
+        Dimension of the orthant.
+    noise
+        Of the answers, as a function of the norm of s.
+    max_units
+        The search is given up beyond so many: the function has more layers.
+    """
+
+    def __init__(
+        self,
+        ask: AskPoints,
+        k: int,
+        noise: NoiseModel,
+        *,
+        rng: np.random.Generator,
+        max_units: int = 100_000,
+        config: OrthantConfig | None = None,
+        gradient_config: GradientConfig | None = None,
+    ) -> None:
+        self.ask, self.k, self.noise, self.rng = ask, k, noise, rng
+        self.max_units = max_units
+        self.config = OrthantConfig() if config is None else config
+        self.gradient_config = GradientConfig() if gradient_config is None else gradient_config
+        self.points: list[FloatArray] = []
+        self.answers: list[FloatArray] = []
+        self.ends = np.full(k, np.inf)
+        self.units, self.affine_error = self._corner()
+
+    def _corner(self) -> tuple[OrthantUnits, float]:
+        """Measure the affine part, which holds up to the first kinks."""
+        k = self.k
+        corner = np.zeros((1, k))
+        value = self.ask(corner)
+        if np.isnan(value).any():
+            raise Saturated
+        m = value.shape[1]
+        found = measure_gradients(
+            self.ask,
+            corner,
+            value,
+            np.array([self.config.corner]),
+            np.eye(k),
+            self.noise,
+            rng=_Inward(self.rng),
+            bounds=(np.zeros(k), np.full(k, np.inf)),
+            config=self.gradient_config,
+        )
+        units = OrthantUnits(
+            found.derivatives[0].T.copy(),
+            value[0],
+            np.empty((0, k)),
+            np.empty(0),
+            np.empty((m, 0)),
+            np.empty(0),
+            np.empty(0),
+        )
+        return units, float(np.median(found.std))
+
+    def polish(self) -> None:
+        """Drop traces, and fit all units to the answers so far."""
+        units, config = self.units, self.config
+        if len(units.weights) == 0:
+            return
+        size = np.linalg.norm(units.weights, axis=1) * np.linalg.norm(units.outputs, axis=0)
+        units.kept(size > config.spurious * size.max())
+        units.merge(config.same)
+        s, y = np.concatenate(self.points), np.concatenate(self.answers)
+        # Answers beyond units that are not known yet are left out.
+        level = self.level().at(s)
+        near = np.linalg.norm(s, axis=1) <= config.polish_far
+        near &= (np.abs(y - units(s)) <= config.explained * level).all(axis=1)
+        network, free = units.network()
+        done = polish(
+            network,
+            s[near],
+            y[near],
+            self.noise.at(s[near]),
+            free=free,
+            deviations=True,
+            config=config.polish,
+        )
+        if not done.after <= config.fits:
+            return  # an unknown unit is in the data: what was measured directly stands
+        units.take(done.network)
+        n, m = len(units.weights), len(units.linear)
+        std = done.std[0]
+        size = np.linalg.norm(units.outputs, axis=0)
+        units.errors = np.minimum(units.errors, size * np.sqrt((std[:n, :-1] ** 2).sum(axis=1)))
+        units.shifts = np.minimum(units.shifts, size * std[:n, -1])
+        affine = float(np.sqrt((std[n : n + m, :-1] ** 2).sum(axis=1)).max())
+        self.affine_error = min(self.affine_error, affine)
+
+    def residual(self, s: FloatArray) -> FloatArray:
+        """Ask, and subtract what is known; ``(n, k)`` to ``(n, m)``."""
+        answers = self.ask(s)
+        usable = np.isfinite(answers).all(axis=1)
+        self.points.append(s[usable])
+        self.answers.append(answers[usable])
+        return np.asarray(answers - self.units(s))
+
+    def level(self) -> NoiseModel:
+        """Noise of the residual: of the answers, and of the units subtracted."""
+        shift = 3.0 * math.sqrt(float((self.units.shifts**2).sum()))
+        return self.noise.widened(shift, self.slack())
+
+    def slack(self) -> float:
+        """Error of the slope of what is subtracted."""
+        return 3.0 * math.sqrt(self.affine_error**2 + float((self.units.errors**2).sum()))
+
+    def usable(self, direction: FloatArray, reach: float) -> float:
+        """Return up to where a ray has answers, given that it has not everywhere."""
+
+        def answered(t: FloatArray) -> FloatArray:
+            lost = np.isnan(self.residual(np.multiply.outer(t, direction))).any(axis=1)
+            return t[: int(np.argmax(lost)) if lost.any() else len(t)]
+
+        fine = answered(reach * 0.5 ** np.arange(self.config.halvings, 0, -1.0))
+        if len(fine) == 0:
+            raise Saturated
+        more = answered(fine[-1] * np.array(self.config.between))
+        return float(np.append(fine, more)[-1])
+
+    def search(self, direction: FloatArray, reach: float) -> tuple[bool, float]:
+        """Find the units that a ray from the corner still shows up to a distance.
+
+        Parameters
+        ----------
+        direction
+            Of unit length, no entry negative, ``(k,)``.
+
+        Returns
+        -------
+        new, reach
+            Whether there were any, and how far answers went.
+        """
+        config, noise = self.config, self.level()
+
+        def along(t: FloatArray) -> FloatArray:
+            return self.residual(np.multiply.outer(t, direction))
+
+        def sure(t: FloatArray) -> FloatArray:
+            values = along(t)
+            if np.isnan(values).any():
+                raise Saturated
+            return values
+
+        t = reach * np.array(config.probes)
+        values = along(t)
+        if np.isnan(values).any():
+            reach = self.usable(direction, reach)
+            t = reach * np.array(config.probes)
+            values = sure(t)
+        if (np.abs(values) <= config.accept * noise.std(t)).all():
+            return False, reach
+        zero = np.zeros((1, values.shape[1]))
+        near = 1e-3 * reach
+        start = sure(np.array([near]))
+        seeds = [(np.array([0.0]), zero), (np.array([near]), start)]
+        seeds += [(t[i : i + 1], values[i : i + 1]) for i in range(len(t))]
+        scan = find_kinks(sure, noise.std, seeds, scale=1.0 if reach > 10.0 else math.inf)
+        # The first piece says how the affine part is off along this ray.
+        first = scan.pieces[0]
+        if scan.ends[0] > 0 and len(scan.kinks):
+            self.units.linear += np.multiply.outer(first.slope, direction)
+            slope = first.slope
+        else:
+            slope = np.zeros_like(first.slope)
+        if len(scan.kinks) == 0:
+            self.units.linear += np.multiply.outer(first.slope, direction)
+            return False, reach
+        return self.resolve(direction, scan, slope, reach), reach
+
+    def centers(self, scan: LineScan, reach: float) -> tuple[FloatArray, FloatArray]:
+        """Places in the pieces after each kink, and the crowding there."""
+        kinks = scan.kinks
+        ends = np.append(kinks[1:], reach)  # nothing is known beyond
+        choice = kinks[:, None] + (ends - kinks)[:, None] * np.array(self.config.spread)
+        crowd = (1.0 / np.abs(choice[:, :, None] - kinks)).sum(axis=2) + 1.0 / choice
+        best = crowd.argmin(axis=1)
+        rows = np.arange(len(kinks))
+        return choice[rows, best], crowd[rows, best]
+
+    def resolve(
+        self, direction: FloatArray, scan: LineScan, slope: FloatArray, reach: float
+    ) -> bool:
+        """Measure the gradients after the kinks of a ray; their differences are the units."""
+        k, config = self.k, self.config
+        t, crowd = self.centers(scan, reach)
+        points = np.multiply.outer(t, direction)
+        axis = int(np.argmax(direction))
+        values = np.array([p.predict(float(s)) for p, s in zip(scan.pieces[1:], t, strict=True)])
+        values -= np.multiply.outer(t, slope)  # the affine part has been corrected
+        others = np.delete(np.eye(k), axis, axis=0)
+        if k == 2:  # the check of a single step would be that step
+            others = np.concatenate([others, np.eye(k)[[axis]]])
+        width = max(1, min(len(others), self.gradient_config.chunk))
+        steps = config.crossings * np.pi / (width * crowd)
+        # Errors of the units subtracted are affine but at their own kinks, where a step sees
+        # their slope over its length: they are no noise that a division by it would magnify.
+        slip = self.slack() * float(np.median(steps))
+        found = measure_gradients(
+            self.residual,
+            points,
+            values,
+            steps,
+            others,
+            self.noise.widened(slip, 0.0),
+            rng=_Inward(self.rng),
+            bounds=(np.zeros(k), np.full(k, np.inf)),
+            config=self.gradient_config,
+        )
+        m = values.shape[1]
+        gradients = np.zeros((len(t) + 1, m, k))
+        across = found.derivatives[:, : k - 1].transpose(0, 2, 1)
+        gradients[1:][:, :, np.arange(k) != axis] = across
+        # The slope along the ray gives what is left.
+        rest = np.array([p.slope for p in scan.pieces]) - slope - gradients @ direction
+        gradients[:, :, axis] = rest / direction[axis]
+        jumps = np.diff(gradients, axis=0)
+        size = np.linalg.norm(scan.jumps, axis=1)
+        # A step of the answers is no kink: the slope may be the same on both sides of it.
+        output = scan.jumps / np.where(size > 0.0, size, 1.0)[:, None]
+        weights = np.einsum("jmk,jm->jk", jumps, output)
+        std = np.zeros(len(t) + 1)
+        if k > 1:
+            used = np.median(np.abs(found.steps), axis=1)
+            std[1:] = math.sqrt(2.0) * self.noise.at(points).max(axis=1) / used
+        errors = np.hypot(std[1:], std[:-1])
+        # A gradient that never had an answer is not greater than anything.
+        real = np.linalg.norm(weights, axis=1) > self.config.trace * self.slack()
+        weights = weights[real]
+        biases = -(weights @ direction) * scan.kinks[real]
+        shifts = size[real] * np.array(scan.kink_std)[real]
+        self.units.add(weights, biases, output[real].T, errors[real], shifts)
+        return bool(real.any())
+
+    def sharpen(self) -> bool:
+        """Polish if the errors of the units ask for it; whether it was done."""
+        size = np.linalg.norm(self.units.weights, axis=1).max()
+        if self.slack() <= self.config.tight * size:
+            return False
+        self.polish()
+        return True
+
+    def axes(self) -> None:
+        """Search all axes, near the corner first."""
+        units, config = self.units, self.config
+        searched = np.zeros(self.k)
+        for reach in config.reaches:
+            open_axes, new = 0, False
+            for axis in self.rng.permutation(self.k):
+                if searched[axis] >= self.ends[axis]:
+                    continue
+                direction = np.eye(self.k)[axis]
+                for _ in range(config.passes):
+                    found, searched[axis] = self.search(direction, min(reach, self.ends[axis]))
+                    if searched[axis] < reach:
+                        self.ends[axis] = searched[axis]
+                    if not found:
+                        break
+                    new = not self.sharpen()
+                    if len(units.weights) > self.max_units:
+                        units.open_axes = self.k
+                        return
+                else:
+                    open_axes += 1
+            units.open_axes = open_axes
+            if new:
+                self.polish()
+
+    def toward(self, s: FloatArray) -> bool:
+        """Search the ray from the corner to a point ``(k,)``; whether it showed new units."""
+        length = float(np.linalg.norm(s))
+        if not length > 0:
+            return False
+        new = False
+        for _ in range(self.config.passes):
+            found, _ = self.search(s / length, length)
+            if not found:
+                break
+            new = True
+            self.sharpen()
+        return new
+
+
+def recover_on_orthant(
+    ask: AskPoints, k: int, noise: NoiseModel, *, rng: np.random.Generator, **options: Any
+) -> OrthantUnits:
+    """Recover a depth-2 network from answers at points ``s >= 0``; see :class:`OrthantSearch`."""
+    search = OrthantSearch(ask, k, noise, rng=rng, **options)
+    search.axes()
+    return search.units

@@ -1,0 +1,156 @@
+"""Units found on a subspace, lifted to the whole space.
+
+Restricted to a random subspace the target is a network of the same units with
+fewer inputs, so a search there is cheap and can afford many lines. Where all
+hyperplanes are known on the subspace, its roomiest points are known too; the
+derivatives across the subspace, taken at such points with long steps, are
+linear in what is still unknown of the units.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+
+from unrelu._types import FloatArray
+from unrelu.core.noise import NoiseModel
+from unrelu.core.units import Units
+from unrelu.extraction.refine import RefineConfig, candidate_points
+from unrelu.lines.gates import choose_points, design_rows, update
+from unrelu.lines.gradients import GradientConfig, measure_gradients
+from unrelu.oracles.base import Oracle, Wrapper
+
+__all__ = ["LiftConfig", "Restricted", "Subspace", "lift_units"]
+
+
+@dataclasses.dataclass(frozen=True)
+class LiftConfig:
+    """Choices of the detour through a subspace."""
+
+    dimension: int = 48
+    """Dimension of the first subspace; doubled while it holds too many units."""
+    attempts: int = 6
+    """Lines tried on a subspace before a larger one."""
+    crowd: float = 2.0
+    """Units per dimension above which a larger subspace is tried: the more inputs, the
+    farther apart are the hyperplanes."""
+    part: float = 0.25
+    """A subspace of more than this part of the inputs saves too little."""
+    effort: float = 1.6
+    """Gradients per unknown: enough for a well-conditioned system."""
+    tail: float = 3.5
+    """A random direction has at most this many times ``1 / sqrt(d)`` of its length along a
+    given normal, nearly always; a step that crosses all the same is caught by its check."""
+
+
+class Subspace:
+    """A random subspace of R^d through the origin, in coordinates of the same spread.
+
+    A standard Gaussian of the subspace's coordinates maps to points as long as
+    standard Gaussian inputs: ``x = scale * y @ rows``, rows orthonormal.
+    """
+
+    def __init__(self, dimension: int, inputs: int, rng: np.random.Generator) -> None:
+        q, _ = np.linalg.qr(rng.standard_normal((inputs, dimension)), mode="complete")
+        self.rows = np.ascontiguousarray(q[:, :dimension].T)
+        self.across = np.ascontiguousarray(q[:, dimension:].T)
+        self.scale = float(np.sqrt(inputs / dimension))
+
+    def points(self, y: FloatArray) -> FloatArray:
+        """Map coordinates ``(n, s)`` to inputs ``(n, d)``."""
+        return np.asarray(self.scale * (y @ self.rows))
+
+    def normals(self, weights: FloatArray) -> FloatArray:
+        """Map rows that act on coordinates, ``(k, s)``, to rows on inputs, ``(k, d)``."""
+        return np.asarray(weights @ self.rows / self.scale)
+
+
+class Restricted(Wrapper):
+    """Shows the target on a subspace."""
+
+    def __init__(self, inner: Oracle, subspace: Subspace) -> None:
+        super().__init__(inner)
+        self.subspace = subspace
+        self.input_dim = len(subspace.rows)
+
+    def _identity_suffix(self) -> str:
+        return f"|subspace:{self.input_dim}"
+
+    def _answer(self, points: FloatArray, repeat: int) -> FloatArray:
+        return self.inner._answer(self.subspace.points(points), repeat)
+
+
+def lift_units(
+    ask: Callable[[FloatArray], FloatArray],
+    units: Units,
+    covariance: FloatArray,
+    noise: NoiseModel,
+    subspace: Subspace,
+    draw: Callable[[int], FloatArray],
+    *,
+    rng: np.random.Generator,
+    config: LiftConfig,
+    refine: RefineConfig,
+    gradient_config: GradientConfig | None = None,
+) -> tuple[Units, FloatArray] | None:
+    """Return units on R^d and their covariance, or None if no point is roomy enough.
+
+    Parameters
+    ----------
+    ask
+        The target on R^d.
+    units, covariance
+        As found on the subspace, in its coordinates.
+    noise
+        Of the answers, on R^d.
+    draw
+        Draws typical coordinates.
+    """
+    m, k = len(units.outputs), units.count
+    d = subspace.rows.shape[1]
+    count = int(np.ceil(config.effort * (m + k) / m))
+    pool, clearance = candidate_points(
+        units, covariance, draw, 4 * count + refine.candidates, noise, rng=rng, config=refine
+    )
+    if len(pool) < (m + k) / m:
+        return None
+    # Rows are as long on the subspace's coordinates as on the inputs, on average.
+    norms = np.maximum(np.linalg.norm(units.weights, axis=1), np.finfo(np.float64).tiny)
+    room = (clearance / norms).min(axis=1, initial=np.inf)  # no bound where there is no unit
+    steps = refine.safety * room * np.sqrt(d) / config.tail
+    x = subspace.points(pool)
+    steps = np.minimum(steps, np.linalg.norm(x, axis=1))
+    variances = 2.0 * (noise.at(x) / steps[:, None]) ** 2
+    rows = design_rows(units.gates(pool), units.outputs)
+    tests = design_rows(units.gates(draw(refine.tests)), units.outputs)
+    index = np.arange(refine.tests)
+    slopes = norms if k else np.linalg.norm(units.linear, axis=1) + np.finfo(np.float64).tiny
+    prior = float(np.mean(slopes**2)) / d * np.eye(m + k)
+    chosen, _ = choose_points(rows, variances, tests[index, index % m], prior, count, 0.0)
+    chosen = np.unique(chosen)
+    x, steps, rows = x[chosen], steps[chosen], rows[chosen]
+    found = measure_gradients(
+        ask, x, ask(x), steps, subspace.across, noise, rng=rng, config=gradient_config
+    )
+    good = found.ok
+    if np.count_nonzero(good) * m < m + k:
+        return None
+    across, spread = update(
+        # The prior only keeps the system solvable: a thousand times looser than any weight.
+        1e6 * prior,
+        rows[good].reshape(-1, m + k),
+        found.derivatives[good].transpose(0, 2, 1).reshape(-1, len(subspace.across)),
+        np.mean(found.std[good] ** 2, axis=1).reshape(-1),
+    )
+    lifted = Units(
+        weights=subspace.normals(units.weights) + across[m:] @ subspace.across,
+        anchors=subspace.points(units.anchors),
+        outputs=units.outputs,
+        linear=subspace.normals(units.linear) + across[:m] @ subspace.across,
+        base=subspace.points(units.base[None, :])[0],
+        value=units.value,
+        axes=subspace.points(units.axes) / subspace.scale,
+    )
+    return lifted, spread + covariance / subspace.scale**2

@@ -1,0 +1,1 @@
+"""Awasthi, Tang & Vijayaraghavan: learning from Gaussian samples."""

@@ -1,0 +1,88 @@
+"""Whether the inputs are Gaussian, and standard."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from unrelu.gaussian.stream import Whitening
+from unrelu.gaussian.survey import Survey
+
+__all__ = ["GaussianTest", "check_gaussian", "whitening_for"]
+
+
+@dataclasses.dataclass(frozen=True)
+class GaussianTest:
+    """Outcome of the test.
+
+    Attributes
+    ----------
+    statistic
+        Largest standardised deviation of a third or fourth cumulant, along the
+        axes, along random directions, or of the radius (Mardia).
+    effect
+        The largest such cumulant itself.
+    worst
+        Which one it was, in words.
+    passed
+        False only if the deviation is both significant and large.
+    """
+
+    statistic: float
+    effect: float
+    worst: str
+    passed: bool
+
+
+def check_gaussian(survey: Survey, *, significance: float, effect: float) -> GaussianTest:
+    """Test third and fourth cumulants against a Gaussian's.
+
+    Under a Gaussian, skewness has variance 6/N and excess kurtosis 24/N. Only
+    what is significant AND large fails: a million samples make any generator's
+    or rounding's flaw significant, and small ones do no harm.
+
+    Parameters
+    ----------
+    survey
+        Of the inputs.
+    significance
+        In standard deviations.
+    effect
+        In cumulants; a uniform variable has kurtosis -1.2.
+    """
+    n, d = survey.count, len(survey.input_mean)
+    q = len(survey.skewness)
+    names = [f"coordinate {i}" if i < q - 16 else "a random direction" for i in range(q)]
+    rows = [
+        (abs(value) / np.sqrt(6.0 / n), abs(value), f"skewness of {name}")
+        for value, name in zip(survey.skewness, names, strict=True)
+    ]
+    rows += [
+        (abs(value) / np.sqrt(24.0 / n), abs(value), f"kurtosis of {name}")
+        for value, name in zip(survey.kurtosis, names, strict=True)
+    ]
+    kept = max(len(survey.train_x), 1)
+    radial = abs(survey.radius) * np.sqrt(8.0 / (d * (d + 2) * kept))
+    rows.append((abs(survey.radius), radial, "distribution of the radius"))
+    failing = [row for row in rows if row[0] > significance and row[1] > effect]
+    statistic, size, worst = max(failing or rows)
+    return GaussianTest(float(statistic), float(size), worst, not failing)
+
+
+def whitening_for(survey: Survey, *, significance: float) -> Whitening:
+    """Leave standard inputs alone; otherwise whiten by mean and covariance.
+
+    Directions without variance are dropped: there the network is constant.
+    """
+    n, d = survey.count, len(survey.input_mean)
+    spread = np.where(np.eye(d, dtype=bool), np.sqrt(2.0 / n), np.sqrt(1.0 / n))
+    off = np.abs(survey.input_covariance - np.eye(d)) / spread
+    mean_off = np.abs(survey.input_mean) * np.sqrt(n)
+    if max(float(off.max()), float(mean_off.max())) <= significance:
+        return Whitening.identity(d)
+    values, vectors = np.linalg.eigh(survey.input_covariance)
+    kept = values > 1e-10 * max(float(values[-1]), 1e-300)
+    if not kept.any():
+        return Whitening(survey.input_mean, np.zeros((d, 0)), False)
+    return Whitening(survey.input_mean, vectors[:, kept] * np.sqrt(values[kept]), False)

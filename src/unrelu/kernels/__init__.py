@@ -1,1 +1,0 @@
-"""Kernels: pure array to array; no oracle, no input or output, no randomness of their own."""

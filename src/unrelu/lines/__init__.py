@@ -1,0 +1,1 @@
+"""What a line shows: pieces, kinks, gradients, hyperplanes that recur."""

@@ -1,0 +1,1 @@
+"""Jayaram, Woodruff & Zhang: the span of the first layer, and obfuscation."""

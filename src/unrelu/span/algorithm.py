@@ -1,0 +1,305 @@
+r"""The span of a network's first weights, from values or from labels.
+
+Reference
+---------
+R. Jayaram, D. P. Woodruff, Q. Zhang, *Span Recovery for Deep Neural Networks
+with Applications to Input Obfuscation*, ICLR 2020. Algorithms 1 and 2.
+
+Setting
+-------
+A network M(x) = σ(A x) (a bias is allowed: A x + b) of any depth, seen through
+its values or through labels: a threshold on an output or the argmax of several.
+Sought is the row span of A, of rank r at most k. Gradients of M, and normals of
+its decision boundary, lie in it.
+
+Assumptions
+-----------
+Values: M is differentiable almost everywhere, and its gradients at Gaussian
+points span what is to be found; the paper proves k/2 of it for ReLU networks
+under its Assumptions 1 (orthant probabilities of A g at least γ/2^k) and 2 (no
+cancelling products of weights). Labels: two labels occur among Gaussian points,
+and boundaries are smooth on the scale of the first step.
+
+Guarantee
+---------
+RECOVERED says: the rank stands clear of the noise floor; ``patience`` fresh
+points in a row showed no gradient (normal) outside the span; and on held-out
+inputs, replacing everything outside the span by noise of the input's own norm
+left the answers where they were, up to the tolerance in the certificate, which
+also bounds the share of inputs for which that may fail. What no Gaussian input
+shows (a unit that never fires there) is not in the span. ``angle`` estimates
+the sine of the largest angle between ``basis`` and the exact span to first
+order; on the benchmark it was within a factor of 3.
+
+From the paper to the code
+--------------------------
+=====================================  =======================================
+Algorithm 1, lines 3 and 4, Lemma 3.2  ``SpanPlan`` (non-adaptive),
+                                       ``measure_gradient`` (adaptive)
+Algorithm 1, line 6                    ``spectrum_of_rows``
+Algorithm 2, lines 3 and 4, Prop. 4.1  ``find_boundary``
+Algorithm 2, lines 5 to 7, Lemma 4.2   ``measure_resolution``, ``find_offsets``
+Algorithm 2, lines 8 and 9             ``measure_normals``
+Algorithm 2, deflation by P_V          ``screen_boundary``, ``spectrum_of_rows``
+Section 5, obfuscation                 ``obfuscate``
+=====================================  =======================================
+
+Deviations
+----------
+* Steps of 2^-poly(N) do not exist in floating point. Values: the step is the
+  longest over which the function looks linear within its noise. Labels: the
+  step balances the measured curvature and resolution of the boundary.
+* Lines 5 and 8 of Algorithm 2 solve a system in directions 2^-N g_i - x/|x|,
+  which are equal but for their last digits; coordinate directions from the
+  boundary point itself measure the same normal, and need no solve.
+* Deflation asks M at (I - P_V) x, where a complete V leaves one label only and
+  an incomplete one too few crossings, so that it undercounts the rank. More
+  normals than the rank and a singular value decomposition replace it.
+* Adaptive gradients (values): a few random probes tell how far a point's
+  gradient leaves the known span; only the furthest is completed. That meets
+  r·n queries up to a few per cent.
+* Contrasts, not in the paper: a unit with a small output weight is hidden in every
+  gradient by the errors of the others. The difference of two gradients at points
+  far apart along that weak direction is this unit alone.
+* Sharpening, not in the paper: once the rank is complete, steps along the null
+  space may be longer than a linear piece by one over the error of the basis,
+  and squash that error; each pass about squares it, down to the precision of
+  the answers.
+* The rank cut is derived from the noise, not 1e-5 of the largest.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Literal
+
+import numpy as np
+
+from unrelu._numbers import real_number
+from unrelu._random import RandomState, as_generator
+from unrelu._types import ArrayLike, FloatArray
+from unrelu.core.breakdown import Breakdown, as_breakdown
+from unrelu.core.price import price_span, price_span_from_labels
+from unrelu.core.record import remembered, with_plan
+from unrelu.errors import BudgetExhausted, InvalidInput
+from unrelu.oracles.base import Meter, Oracle, Wrapper
+from unrelu.progress import Progress, as_progress
+from unrelu.result import Provenance, Status
+from unrelu.span.common import SpanConfig, SpanResult, SpanRun
+from unrelu.span.from_labels import span_from_labels
+from unrelu.span.from_values import (
+    conclude_plan,
+    read_blocks,
+    span_from_plan,
+    span_from_values,
+)
+from unrelu.span.obfuscate import Obfuscation, obfuscate
+from unrelu.span.plan import SpanPlan, block_size
+
+__all__ = [
+    "Obfuscation",
+    "SpanConfig",
+    "SpanPlan",
+    "SpanResult",
+    "obfuscate",
+    "recover_span",
+    "recover_span_from_replies",
+]
+
+
+class _OneOutput(Wrapper):
+    """Shows one output of an oracle."""
+
+    def __init__(self, inner: Oracle, output: int) -> None:
+        super().__init__(inner)
+        self.output = output
+        self.output_dim = 1
+
+    def _answer(self, points: FloatArray, repeat: int) -> FloatArray:
+        return self.inner._answer(points, repeat)[:, [self.output]]
+
+
+def recover_span(
+    target: Any,
+    *,
+    rank: int | None = None,
+    answers: Literal["values", "labels"] = "values",
+    outputs: Literal["all"] | int = "all",
+    adaptive: bool = True,
+    gradients: int | None = None,
+    tolerance: float | None = None,
+    scale: float = 1.0,
+    certify: bool = True,
+    rng: RandomState = None,
+    progress: Progress | None = None,
+    config: SpanConfig | None = None,
+) -> SpanResult:
+    """Recover the subspace of inputs that a target depends on.
+
+    Parameters
+    ----------
+    target
+        An oracle, or anything that :func:`unrelu.connect` accepts.
+    rank
+        The span's dimension, if known; growing stops there. Discovered
+        otherwise.
+    answers
+        "values": the answers are real numbers. "labels": one column of labels,
+        such as a threshold or an argmax; only equality is used.
+    outputs
+        Values only: "all" outputs, at about r·n/m queries, or the index of one
+        (the paper's experiments use output 0).
+    adaptive
+        Values only: choose points by probing. False asks only what
+        :class:`SpanPlan` writes down in advance.
+    gradients
+        Number of gradients for ``adaptive=False``; by default 1.25 per rank,
+        which must then be given.
+    tolerance
+        Estimated sine of the largest angle at which the basis is sharp enough;
+        by default 1e-8 from values and 1e-10 from labels. Below what a first
+        round reaches, long null-space steps are added.
+    scale
+        Standard deviation of the Gaussian inputs.
+    certify
+        Whether to check held-out inputs.
+    rng
+        Seed or generator.
+    progress
+        Receives updates.
+    config
+        Numbers to change, for experts.
+
+    Returns
+    -------
+    SpanResult
+        With ``basis``, ``null_space()``, ``project(x)``, singular values,
+        queries and a status.
+
+    Raises
+    ------
+    InvalidInput
+        An argument makes no sense for this target.
+    OracleError
+        The target failed; a budget that ran out is a status instead.
+    """
+    remembering = remembered(target)
+    oracle: Oracle = remembering
+    options = SpanConfig() if config is None else config
+    if tolerance is None:
+        tolerance = options.label_tolerance if answers == "labels" else options.tolerance
+    _check_arguments(oracle, rank, answers, outputs, tolerance, scale)
+    if answers == "values" and outputs != "all":
+        oracle = _OneOutput(oracle, int(outputs))
+    provenance = Provenance(
+        "span",
+        seed=rng if isinstance(rng, int) else None,
+        options={
+            "rank": rank, "answers": answers, "outputs": outputs, "adaptive": adaptive,
+            "gradients": gradients, "tolerance": tolerance, "scale": scale,
+        },
+        target=oracle.identity,
+    )  # fmt: skip
+    run = SpanRun(oracle, as_generator(rng), options, provenance, as_progress(progress))
+    ranks = (1.0, float(rank or oracle.input_dim))
+    if answers == "labels":
+        remembering.allowance.plan(price_span_from_labels(oracle.input_dim, ranks))
+    else:
+        remembering.allowance.plan(price_span(oracle.input_dim, oracle.output_dim, ranks))
+    try:
+        with as_breakdown():
+            if answers == "labels":
+                result = span_from_labels(run, rank, tolerance, scale, certify)
+            elif not adaptive:
+                result = span_from_plan(run, rank, gradients, scale, certify)
+            else:
+                result = span_from_values(run, rank, tolerance, scale, certify)
+    except (BudgetExhausted, Breakdown) as error:
+        found = 0 if run.search is None else len(run.search.basis)
+        status = Status.NUMERICAL_FAILURE
+        if isinstance(error, BudgetExhausted):
+            status = Status.BUDGET_EXHAUSTED
+        result = run.result(status, f"{error}; rank {found} had been found by then")
+    return with_plan(result, remembering, target)
+
+
+def _check_arguments(
+    oracle: Oracle,
+    rank: int | None,
+    answers: str,
+    outputs: Literal["all"] | int,
+    tolerance: float,
+    scale: float,
+) -> None:
+    n = oracle.input_dim
+    if answers not in ("values", "labels"):
+        raise InvalidInput(f"answers must be 'values' or 'labels', got {answers!r}")
+    if rank is not None and not 1 <= rank <= n:
+        raise InvalidInput(f"rank must be between 1 and {n}, got {rank}")
+    real_number(tolerance, "tolerance", least=0.0)
+    real_number(scale, "scale", above=0.0)
+    if answers == "labels" and oracle.output_dim != 1:
+        raise InvalidInput(
+            f"labels come in one column, the target answers {oracle.output_dim}: "
+            "wrap it in unrelu.oracles.wrappers.Labels, or ask for values"
+        )
+    whole = isinstance(outputs, (int, np.integer)) and not isinstance(outputs, bool)
+    if outputs != "all" and not (whole and 0 <= int(outputs) < oracle.output_dim):
+        raise InvalidInput(f"outputs must be 'all' or 0..{oracle.output_dim - 1}, got {outputs!r}")
+
+
+class _Replies(Oracle):
+    """Stands for a target that has already answered; asks nothing."""
+
+    def __init__(self, n: int, m: int, rows: int) -> None:
+        self.input_dim, self.output_dim, self.identity = n, m, "replies"
+        self.meter = Meter()
+        with self.meter.stage("gradients"):
+            self.meter.charge(rows)
+
+    def _answer(self, points: FloatArray, repeat: int) -> FloatArray:
+        raise InvalidInput("replies were recorded; nothing more can be asked")
+
+
+def recover_span_from_replies(
+    queries: ArrayLike | str | os.PathLike[str],
+    replies: ArrayLike | str | os.PathLike[str],
+    *,
+    rank: int | None = None,
+    outputs: Literal["all"] | int = "all",
+    config: SpanConfig | None = None,
+) -> SpanResult:
+    """Recover a span from the replies to a :class:`SpanPlan`'s queries.
+
+    ``queries`` and ``replies`` are arrays ``(N, n)`` and ``(N, m)`` or paths of
+    ``.npy`` files. Nothing is asked, so the result has no certificate.
+    """
+
+    def load(source: Any, name: str) -> FloatArray:
+        if isinstance(source, (str, os.PathLike)):
+            try:
+                source = np.load(source, mmap_mode="r", allow_pickle=False)
+            except (OSError, ValueError, EOFError) as error:
+                raise InvalidInput(f"cannot read {name} from {source}: {error}") from error
+        array = np.asarray(source)
+        return array[:, None] if array.ndim == 1 else array
+
+    x, y = load(queries, "queries"), load(replies, "replies")
+    if x.ndim != 2 or y.ndim != 2 or len(x) != len(y):
+        raise InvalidInput(f"{x.shape} queries and {y.shape} replies do not belong together")
+    n = x.shape[1]
+    block = block_size(n)
+    if len(x) == 0 or len(x) % block:
+        raise InvalidInput(f"a plan in {n} inputs has blocks of {block} queries, got {len(x)}")
+    if not np.isfinite(y).all():
+        raise InvalidInput("replies contain NaN or infinite entries")
+    oracle = _Replies(n, y.shape[1], len(x))
+    _check_arguments(oracle, rank, "values", outputs, 0.0, 1.0)
+    if outputs != "all":
+        y = y[:, [int(outputs)]]
+    options = SpanConfig() if config is None else config
+    provenance = Provenance("span", options={"rank": rank, "outputs": outputs, "replies": len(x)})
+    run = SpanRun(oracle, np.random.default_rng(0), options, provenance, as_progress(None))
+    blocks = np.asarray(y, dtype=np.float64).reshape(-1, block, y.shape[1])
+    _, _, quiet = read_blocks(run, lambda i: x[i * block : (i + 1) * block], blocks)
+    return conclude_plan(run, rank, quiet)

@@ -1,0 +1,193 @@
+"""Spans from values: chosen points, or points written down in advance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from unrelu._types import FloatArray
+from unrelu.errors import InvalidInput
+from unrelu.result import Certificate, Status
+from unrelu.span.common import SpanResult, SpanRun, unseen_share
+from unrelu.span.grow import SpanSearch, confirm_span, grow_span
+from unrelu.span.hidden_noise import remove_span
+from unrelu.span.plan import SpanPlan, gradients_from_replies, noise_from_replies
+from unrelu.span.sharpen import sharpen_span, strengthen_span
+from unrelu.span.values import estimate_noise, find_step, random_directions
+
+__all__ = ["conclude_plan", "read_blocks", "span_from_plan", "span_from_values"]
+
+
+def span_from_values(
+    run: SpanRun, rank: int | None, tolerance: float, scale: float, certify: bool
+) -> SpanResult:
+    """Algorithm 1 with chosen points: noise, step, grow, strengthen, sharpen, certify."""
+    oracle, rng, config = run.oracle, run.rng, run.config
+    n = oracle.input_dim
+    run.search = search = SpanSearch.start(n)
+    with run.stage("noise") as details:
+        noise = estimate_noise(oracle, rng, scale=scale, scales=config.scales)
+        details["noise"] = float(noise.max())
+        if not noise.any():
+            return _nothing_moves(run, scale)
+        step = find_step(
+            oracle,
+            rng,
+            noise,
+            scale=scale,
+            share=config.step_share,
+            points=config.step_points,
+            scales=config.scales,
+        )
+        details["step"] = step
+    if step == 0.0:
+        return run.result(
+            Status.NUMERICAL_FAILURE,
+            "at no step down to 1e-8 do answers look linear within their noise of "
+            f"{noise.max():.1e}: the target may be discontinuous or answer at random; "
+            "for labels pass answers='labels'",
+        )
+
+    def grow() -> None:
+        for _ in range(config.growth.confirmations):
+            search.quiet = 0
+            with run.stage("gradients") as details:
+                grow_span(
+                    oracle, search, rng, noise, step=step, scale=scale,
+                    limit=n if rank is None else rank,
+                    config=config.growth, scales=config.scales, progress=run.progress,
+                )  # fmt: skip
+                details |= {"gradients": len(search.ranks), "rejected": search.rejected}
+            with run.stage("confirm"):
+                if confirm_span(oracle, search, config=config.growth, scales=config.scales):
+                    return
+        search.finished = False
+
+    grow()
+    if search.spectrum.rank == 0:
+        return run.result(
+            Status.ASSUMPTION_VIOLATED if search.finished else Status.NUMERICAL_FAILURE,
+            f"no gradient stands out of the noise of {noise.max():.1e} at "
+            f"{search.quiet + search.undecided + search.rejected} Gaussian points: the target "
+            "is constant there, or its answers are too coarse; try a larger scale",
+        )
+    with run.stage("strengthen"):
+        strengthen_span(
+            oracle, search, rng, noise, step=step, scale=scale, target=tolerance,
+            config=config.growth, scales=config.scales,
+        )  # fmt: skip
+    if search.angle > tolerance:
+        with run.stage("sharpen") as details:
+            sharpen_span(
+                oracle, search, noise, scale=scale, target=tolerance,
+                config=config.growth, progress=run.progress,
+            )  # fmt: skip
+            details |= {"passes": search.passes, "misfit": search.inconsistent}
+        grow()
+    if certify:
+        _certify_values(run, noise, scale)
+    complete = search.finished or search.spectrum.rank == rank
+    unseen = unseen_share(search.quiet, config.confidence, "gradient") if rank is None else ""
+    return run.conclude(rank, complete, unseen or f"the rank of {rank} was given")
+
+
+def _nothing_moves(run: SpanRun, scale: float) -> SpanResult:
+    x = scale * run.rng.standard_normal((run.config.step_points, run.oracle.input_dim))
+    # One batch: alone, the same row may differ in its last bits.
+    if np.ptp(run.oracle(x), axis=0).any():
+        message = (
+            "answers differ between distant inputs but never move over short ones: they look "
+            "like labels; pass answers='labels'"
+        )
+    else:
+        message = "the target answers the same everywhere; try a larger scale"
+    return run.result(Status.ASSUMPTION_VIOLATED, message)
+
+
+def _certify_values(run: SpanRun, noise: FloatArray, scale: float) -> None:
+    """Replace what lies outside the span by noise on held-out inputs."""
+    assert isinstance(run.search, SpanSearch)
+    search, n, count = run.search, run.oracle.input_dim, run.config.held_out
+    with run.stage("certificate"):
+        x = scale * run.rng.standard_normal((count, n))
+        other = x
+        if len(search.basis) < n:
+            u = random_directions(run.rng, (count, n), search.basis)
+            other = x - remove_span(x, search.basis)
+            other = other + np.linalg.norm(x, axis=1, keepdims=True) * u
+        answers = run.oracle(x)
+        deviations = answers - run.oracle(other)
+    g = search.gradients
+    length = float(np.linalg.norm(g.rows, axis=1).max())
+    # Input and noise both move off the span by about the norm of an input.
+    leak = 2.0 * scale * np.sqrt(n) * length * search.angle / np.sqrt(max(1, n - len(g.rows)))
+    tolerance = run.config.certificate_margin * (float(noise.max()) + float(leak))
+    run.certificate = Certificate.from_deviations(
+        deviations,
+        scale=float(answers.std()),
+        tolerance=tolerance,
+        confidence=run.config.confidence,
+        details={"angle": search.angle, "gap": search.spectrum.gap},
+    )
+
+
+# ------------------------------------------------------------- written in advance
+
+
+def span_from_plan(
+    run: SpanRun, rank: int | None, gradients: int | None, scale: float, certify: bool
+) -> SpanResult:
+    """Algorithm 1 as written: every query is fixed before the first is asked."""
+    oracle = run.oracle
+    if gradients is None:
+        if rank is None:
+            raise InvalidInput("adaptive=False needs rank or gradients: it can't wait and see")
+        gradients = int(np.ceil(1.25 * rank / oracle.output_dim)) + run.config.saturated
+    plan = SpanPlan.draw(oracle.input_dim, gradients=gradients, scale=scale, rng=run.rng)
+    replies = np.empty((gradients, plan.block, oracle.output_dim))
+    with run.stage("gradients"):
+        for i in range(gradients):
+            replies[i] = oracle(plan.points(i))
+            run.progress.update("gradients", i + 1, gradients)
+    search, noise, quiet = read_blocks(run, plan.points, replies)
+    if certify and search.spectrum.rank:
+        _certify_values(run, noise, scale)
+    return conclude_plan(run, rank, quiet)
+
+
+def read_blocks(
+    run: SpanRun, points: Callable[[int], FloatArray], replies: FloatArray
+) -> tuple[SpanSearch, FloatArray, int]:
+    """Turn replies into a search; also return how many last gradients added nothing."""
+    n = run.oracle.input_dim
+    run.search = search = SpanSearch.start(n)
+    noise = noise_from_replies(replies, n)
+    margin, quiet = run.config.growth.margin, 0
+    for i in range(len(replies)):
+        found = gradients_from_replies(points(i), replies[i], noise)
+        if found is None:
+            search.rejected += 1
+        elif len(found.rows) and search.add(found, margin):
+            quiet = 0
+        else:
+            quiet += 1
+    return search, noise, quiet
+
+
+def conclude_plan(run: SpanRun, rank: int | None, quiet: int) -> SpanResult:
+    """Return what the gradients of a plan say, of which the last ``quiet`` added nothing."""
+    assert isinstance(run.search, SpanSearch)
+    search = run.search
+    if search.spectrum.rank == 0:
+        return run.result(
+            Status.NUMERICAL_FAILURE if search.rejected else Status.ASSUMPTION_VIOLATED,
+            f"no gradient stands out of the noise ({search.rejected} blocks were not linear "
+            "over the planned steps); try another step or scale",
+        )
+    complete = quiet >= run.config.saturated or search.spectrum.rank in (
+        rank,
+        run.oracle.input_dim,
+    )
+    unseen = unseen_share(quiet, run.config.confidence, "gradient") if rank is None else ""
+    return run.conclude(rank, complete, unseen or f"the rank of {rank} was given")

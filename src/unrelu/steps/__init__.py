@@ -1,1 +1,0 @@
-"""Steps: spend queries or samples, and compose kernels."""

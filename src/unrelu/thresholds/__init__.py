@@ -1,0 +1,1 @@
+"""Goel & Panigrahy: the lowest layer under high thresholds, and halfspaces."""

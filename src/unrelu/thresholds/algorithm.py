@@ -1,0 +1,472 @@
+"""Recover the lowest layer under high thresholds; learn halfspace intersections.
+
+Reference
+---------
+Goel & Panigrahy 2018, *Recovering the Lowest Layer of Deep Networks with High
+Threshold Activations*: Section 2 (Claims 1-2, Theorems 4-6, Algorithm 1),
+Appendix B (Theorems 11-13, B.4, B.6, B.7). Section 3 is in ``threshold_detector``,
+Section 4 in ``structured_layers``, Appendix E in :mod:`unrelu.modular`.
+
+Setting
+-------
+f(x) = P(u(w_1 . x - t), ..., u(w_k . x - t)) for an unknown P, all the layers above;
+x ~ N(0, I). Sought: the unit rows w_i and, where not given, the thresholds.
+
+Assumptions
+-----------
+The thresholds are high: each unit is rarely on, two together hardly ever. P has a
+linear term in each unit. For the refinement (sign and ReLU units) f differs from its
+base value c_0 exactly where some unit is on: so it is for monotone P, and for P in
+general position. The units are linearly independent for the landscape to show all at
+once; units that it misses are sought among the points that the found ones leave
+unexplained.
+
+Guarantee
+---------
+RECOVERED, refined: held-out samples (or fresh queries) are on exactly where the
+recovered units say so, up to label noise and the wedges that the stated standard
+errors allow, and no positive point lies far below every unit. RECOVERED, not refined
+(``refine=False``, or sigmoid units): the directions from two halves of the samples
+agree to the stated errors; the bias of the products of units is in neither, and is
+bounded by a small constant only where thresholds are high.
+
+Paper to code
+-------------
+=============================  ==========================================================
+G(z), Claim 2                  ``kernels.threshold_landscape.minimise_landscape``
+the same at the third order    ``steps.threshold_search.find_directions(method="third")``
+G(W), B.4, Theorem 12          ``minimise_simultaneous``; held orthonormal, any order:
+                               ``minimise_joint``
+EstimateTanAlpha, Lemmas 3-6   ``kernels.threshold_slab.estimate_tan_alpha``
+RefineEstimate, Algorithm 1    ``steps.threshold_refine.refine_estimate``
+the slab l(z, t, eps)          ``kernels.threshold_slab.slab_step`` (moves by its gradient)
+c_0, footnote 5                ``steps.threshold_passes.find_base``
+Theorem 6                      :mod:`unrelu.thresholds.halfspaces`
+B.6, the biased sampler        :func:`draw_biased_samples`, ``biased=True``
+B.7, powers of X_i             nothing to add: only q_i o u changes
+=============================  ==========================================================
+
+Deviations
+----------
+- The default landscape is the third order's, all directions moved together and held
+  orthonormal in whitened coordinates. u_4 of a sign unit is t^3 - 3t, nearly 0 near
+  t = sqrt 3, and the bias of the products is several times smaller this way. The paper's
+  objectives are ``method="fourth"`` and ``method="simultaneous"``.
+- The simultaneous objective penalises V V' - I, not only its diagonal (see there).
+- RefineEstimate's acceptance test is read as a decrease by a factor 1 - c/d, which
+  Lemma 7 proves and Theorem 5 uses; the printed test asks for a hundredth of 1/d.
+- The refinement moves by the slab's gradient: the labels that contradict the estimate
+  point along the error, so one regression does what many random trials do, to an error
+  of n / (samples per unit height). Points where other units are near are left out.
+- The threshold is estimated where EstimateTanAlpha crosses one half, and refined with
+  the direction.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from typing import Any, Literal
+
+import numpy as np
+
+from unrelu._random import RandomState, as_generator
+from unrelu._types import BoolArray, FloatArray
+from unrelu.errors import BudgetExhausted, InvalidInput
+from unrelu.networks import ReLUNetwork
+from unrelu.oracles import as_oracle
+from unrelu.oracles.base import Oracle
+from unrelu.progress import Progress, as_progress
+from unrelu.result import (
+    Certificate,
+    Provenance,
+    QueryStats,
+    RecoveryResult,
+    StageReport,
+    Status,
+)
+from unrelu.samples import as_source
+from unrelu.thresholds.fit import fit_landscape
+from unrelu.thresholds.halfspaces import (
+    HalfspacesResult,
+    check_scalar,
+    learn_halfspaces,
+    read_source,
+)
+from unrelu.thresholds.model import Fit, ThresholdConfig, predicted_on
+from unrelu.thresholds.passes import Passes
+from unrelu.thresholds.query import (
+    BiasedSamples,
+    QueryRefinement,
+    refine_by_queries,
+    sample_biased,
+)
+from unrelu.thresholds.search import Method
+from unrelu.thresholds.union import fit_union, judge_union
+
+__all__ = [
+    "HalfspacesResult",
+    "LowestLayerResult",
+    "ThresholdConfig",
+    "draw_biased_samples",
+    "learn_halfspaces",
+    "recover_lowest_layer",
+]
+
+Activation = Literal["sign", "relu", "sigmoid"]
+
+
+def _no_rows() -> FloatArray:
+    return np.empty((0, 0))
+
+
+def _no_numbers() -> FloatArray:
+    return np.empty(0)
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class LowestLayerResult(RecoveryResult):
+    """The lowest layer of a network with high thresholds.
+
+    Attributes
+    ----------
+    directions
+        Unit rows ``(k, n)``.
+    thresholds
+        ``(k,)``; NaN where neither given nor estimated (sigmoid units).
+    angle_errors
+        Standard error of each direction in radians, ``(k,)``.
+    landscape_directions
+        The directions before refinement, ``(j, n)``.
+    activation
+        As asked.
+    """
+
+    directions: FloatArray = dataclasses.field(default_factory=_no_rows)
+    thresholds: FloatArray = dataclasses.field(default_factory=_no_numbers)
+    angle_errors: FloatArray = dataclasses.field(default_factory=_no_numbers)
+    landscape_directions: FloatArray = dataclasses.field(default_factory=_no_rows)
+    activation: str = ""
+
+
+def recover_lowest_layer(
+    source: Any,
+    y: Any = None,
+    *,
+    activation: Activation = "relu",
+    threshold: float | None = None,
+    refine: bool = True,
+    method: Method = "joint",
+    units: int | None = None,
+    biased: bool = False,
+    samples: int = 200_000,
+    tolerance: float = 1e-6,
+    rng: RandomState = None,
+    config: ThresholdConfig | None = None,
+    progress: Progress | None = None,
+) -> LowestLayerResult:
+    """Recover the directions of the lowest layer under an unknown upper network.
+
+    Parameters
+    ----------
+    source
+        Samples x with ``y``, or anything that :func:`unrelu.samples.as_source`
+        reads; or an oracle (or network) to query.
+    activation
+        "sign" and "relu" units are refined; "sigmoid" units are found in the
+        landscape only.
+    threshold
+        t, where known; otherwise estimated, one for each unit.
+    refine
+        Whether step 2 follows step 1.
+    method
+        Which landscape: "joint", "third", "fourth" or "simultaneous".
+    units
+        k, where known; otherwise counted.
+    biased
+        The samples were kept with probability proportional to f (B.6); their
+        labels are then not looked at.
+    samples, tolerance
+        With an oracle: queries for the landscape, and the error in radians to
+        which the queried slabs refine.
+    """
+    rng_ = as_generator(rng)
+    watch = as_progress(progress)
+    cfg = ThresholdConfig() if config is None else config
+    _check_choices(activation, threshold, method, units)
+    options = {
+        "activation": activation,
+        "threshold": threshold,
+        "refine": refine,
+        "method": method,
+        "units": units,
+        "biased": biased,
+    }
+    seed = rng if isinstance(rng, int) else None
+    provenance = Provenance("goel-panigrahy/lowest-layer", seed, options)
+    if isinstance(source, (Oracle, ReLUNetwork)):
+        if y is not None:
+            raise InvalidInput("an oracle answers by itself: leave y out")
+        if biased:
+            raise InvalidInput("biased=True describes samples; an oracle needs none")
+        return _layer_from_queries(
+            as_oracle(source),
+            activation=activation,
+            threshold=threshold,
+            refine=refine,
+            method=method,
+            units=units,
+            samples=samples,
+            tolerance=tolerance,
+            rng=rng_,
+            cfg=cfg,
+            watch=watch,
+            provenance=provenance,
+        )
+    passes = Passes(read_source(source, y), lambda labels: labels, cfg.passes)
+    refined = refine and not biased and activation != "sigmoid"
+    fit = fit_union if refined else fit_landscape
+    found = fit(
+        passes,
+        method=method,
+        units=units,
+        threshold=threshold,
+        biased=biased,
+        rng=rng_,
+        config=cfg,
+        watch=watch,
+    )
+    certificate = None
+    if refined:
+        certificate = judge_union(found, passes)
+    return LowestLayerResult(
+        status=found.status,
+        message=found.message,
+        queries=QueryStats(samples=passes.samples),
+        provenance=provenance,
+        certificate=certificate,
+        stages=tuple(found.stages),
+        directions=found.directions,
+        thresholds=found.thresholds,
+        angle_errors=found.errors,
+        landscape_directions=found.landscape,
+        activation=activation,
+    )
+
+
+def draw_biased_samples(
+    source: Any,
+    count: int,
+    *,
+    bound: float | None = None,
+    limit: int = 100_000_000,
+    rng: RandomState = None,
+) -> BiasedSamples:
+    """Draw Gaussian inputs and keep each with probability proportional to f (B.6).
+
+    For units whose f is tiny almost everywhere (sigmoids) the kept points carry the
+    moments. With queries this is not needed, since :func:`recover_lowest_layer` weights
+    its answers by f; it serves to hand such samples on, or to simulate who has them.
+
+    Parameters
+    ----------
+    source
+        An oracle, or anything :func:`unrelu.connect` makes one of; one output, never
+        negative.
+    count
+        Points to keep.
+    bound
+        An upper bound on f; by default twice the largest of ten thousand answers.
+    limit
+        Queries at most; fewer points than ``count`` come back where it is reached.
+    """
+    oracle = as_oracle(source)
+    check_scalar(oracle)
+    if count < 1:
+        raise InvalidInput(f"count must be at least 1, got {count}")
+    with oracle.stage("biased sampler"):
+        return sample_biased(
+            lambda x: oracle(x)[:, 0],
+            oracle.input_dim,
+            count,
+            rng=as_generator(rng),
+            bound=bound,
+            limit=limit,
+        )
+
+
+def _check_choices(
+    activation: str, threshold: float | None, method: str, units: int | None
+) -> None:
+    if activation not in ("sign", "relu", "sigmoid"):
+        raise InvalidInput(f"activation must be 'sign', 'relu' or 'sigmoid', got {activation!r}")
+    if method not in ("joint", "third", "fourth", "simultaneous"):
+        raise InvalidInput(
+            f"method must be 'joint', 'third', 'fourth' or 'simultaneous', got {method!r}"
+        )
+    if threshold is not None and not np.isfinite(threshold):
+        raise InvalidInput(f"threshold must be a finite number, got {threshold}")
+    if units is not None and units < 1:
+        raise InvalidInput(f"units must be at least 1, got {units}")
+
+
+def _layer_from_queries(
+    oracle: Oracle,
+    *,
+    activation: Activation,
+    threshold: float | None,
+    refine: bool,
+    method: Method,
+    units: int | None,
+    samples: int,
+    tolerance: float,
+    rng: np.random.Generator,
+    cfg: ThresholdConfig,
+    watch: Progress,
+    provenance: Provenance,
+) -> LowestLayerResult:
+    """Ask for Gaussian samples, then refine on slabs that are asked directly."""
+    check_scalar(oracle)
+    n = oracle.input_dim
+    found: Fit | None = None
+    state: QueryRefinement | None = None
+    stages: list[StageReport] = []
+    certificate: Certificate | None = None
+    try:
+        with oracle.stage("landscape"):
+            x = rng.standard_normal((samples, n))
+            y = oracle(x)[:, 0]
+        passes = Passes(as_source(x, y), lambda labels: labels, cfg.passes)
+        refined = refine and activation != "sigmoid"
+        fit = fit_union if refined else fit_landscape
+        found = fit(
+            passes,
+            method=method,
+            units=units,
+            threshold=threshold,
+            biased=False,
+            rng=rng,
+            config=cfg,
+            watch=watch,
+        )
+        stages = found.stages
+        status, message = found.status, found.message
+        if refined and len(found.directions):
+            state = QueryRefinement(
+                found.directions.copy(),
+                found.thresholds.copy(),
+                found.errors.copy(),
+                np.zeros(len(found.directions)),
+            )
+            base = passes.base
+            asked = [(x, base.is_on(y))]
+
+            def is_on(points: FloatArray) -> BoolArray:
+                on = base.is_on(oracle(points)[:, 0])
+                asked.append((points, on))
+                return on
+
+            begin, before = time.perf_counter(), oracle.queries.total
+            with oracle.stage("refine"):
+                refine_by_queries(
+                    is_on,
+                    state,
+                    tolerance=tolerance,
+                    move_thresholds=threshold is None,
+                    rng=rng,
+                    config=cfg.query_refine,
+                )
+            stages.append(
+                StageReport(
+                    "refine by queries",
+                    oracle.queries.total - before,
+                    time.perf_counter() - begin,
+                    details={"largest step per round": state.history},
+                )
+            )
+            found = found.moved(state.directions, state.thresholds, state.errors)
+            with oracle.stage("certificate"):
+                fresh = rng.standard_normal((cfg.certificate_queries, n))
+                on = is_on(fresh)
+            status, message, certificate = _certify(found, fresh, on, tolerance)
+            # The answers of the landscape and of the slabs must agree as well: they are a
+            # hundred times more, and the slabs' lie next to the units.
+            stray, total = _contradictions(found, asked)
+            if status is Status.RECOVERED and base.exact and stray > cfg.stray:
+                status = Status.PARTIAL
+                message = (
+                    f"{len(found.directions)} units refined, but {stray:,} of the {total:,} "
+                    "answers of this run contradict them by more than their errors: a unit that "
+                    "is rarely on is missing, or one almost coincides with another. Raise "
+                    "samples."
+                )
+            if status is Status.RECOVERED and units not in (None, len(found.directions)):
+                status = Status.PARTIAL
+                message = f"{len(found.directions)} units found, {units} expected. " + message
+    except BudgetExhausted as error:
+        status = Status.BUDGET_EXHAUSTED
+        message = f"{error}. What was found until then is kept, unverified."
+        if state is not None and found is not None:
+            found = found.moved(state.directions, state.thresholds, state.errors)
+    if found is None:
+        found = Fit.empty(n, status, message)
+    return LowestLayerResult(
+        status=status,
+        message=message,
+        queries=oracle.queries,
+        provenance=provenance,
+        certificate=certificate,
+        stages=tuple(stages),
+        directions=found.directions,
+        thresholds=found.thresholds,
+        angle_errors=found.errors,
+        landscape_directions=found.landscape,
+        activation=activation,
+    )
+
+
+def _contradictions(found: Fit, asked: list[tuple[FloatArray, BoolArray]]) -> tuple[int, int]:
+    """Count answers on the wrong side of the units by more than their errors explain.
+
+    At a point x a direction's error moves its hyperplane by up to ``error * |x|``; six
+    standard errors are allowed for.
+    """
+    wrong = total = 0
+    for x, on in asked:
+        heights = x @ found.directions.T - found.thresholds
+        doubt = 6.0 * np.outer(1.0 + np.linalg.norm(x, axis=1), found.errors)
+        bad = np.where(on, (heights < -doubt).all(axis=1), (heights > doubt).any(axis=1))
+        wrong, total = wrong + int(np.count_nonzero(bad)), total + len(x)
+    return wrong, total
+
+
+def _certify(
+    found: Fit, x: FloatArray, on: BoolArray, tolerance: float
+) -> tuple[Status, str, Certificate]:
+    """Judge refined units by fresh answers."""
+    wrong = predicted_on(x, found.directions, found.thresholds) != on
+    certificate = Certificate.from_deviations(
+        wrong.astype(np.float64), scale=float(on.std()), tolerance=0.5
+    )
+    k, worst = len(found.directions), float(found.errors.max())
+    if wrong.any():
+        return (
+            Status.PARTIAL,
+            f"{k} units refined, but {int(wrong.sum())} of {len(wrong)} fresh inputs are on or "
+            "off against them: a unit is missing or wrong. Raise samples, or check that f "
+            "keeps its base value wherever every unit is off.",
+            certificate,
+        )
+    if worst > 10.0 * tolerance:
+        return (
+            Status.PARTIAL,
+            f"{k} units found, but the refinement stopped at a standard error of {worst:.1e} "
+            f"rad, above the tolerance {tolerance:.1e}: other units cover a slab, or the "
+            "answers are too coarse.",
+            certificate,
+        )
+    return (
+        Status.RECOVERED,
+        f"{k} units, each direction to a standard error of at most {worst:.1e} rad.",
+        certificate,
+    )

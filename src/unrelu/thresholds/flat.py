@@ -1,0 +1,174 @@
+"""Whether labels next to hyperplanes, and far from them, are what the units say.
+
+A union of halfspaces has a flat boundary next to each unit, and labels that contradict
+it elsewhere are flips, which fall anywhere. Two units that almost coincide bend the
+boundary; a unit that is missing leaves contradictions on one side.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.optimize
+import scipy.sparse
+import scipy.stats
+
+from unrelu._types import BoolArray, FloatArray
+from unrelu.thresholds.slab import tangent_basis
+
+__all__ = ["bent_units", "lie_apart", "separating_shift"]
+
+# Probability that labels flipped at random are called structured.
+_DOUBT = 1e-4
+# Sign patterns that show how large a top eigenvalue chance makes, and the standard
+# deviations of theirs by which it must be exceeded.
+_PATTERNS = 40
+_EVIDENCE = 6.0
+# Points that a linear program or a spectrum is asked for at most.
+_MOST = 4_000
+
+
+def separating_shift(
+    heights: FloatArray, along: FloatArray, on: BoolArray, *, move_threshold: bool
+) -> tuple[float, FloatArray]:
+    """Find the boundary ``h = c + a . s`` that contradicts the labels least.
+
+    Minimises the sum of the heights by which points lie on the wrong side of it, a linear
+    program. 0 means that one hyperplane explains every label.
+
+    Parameters
+    ----------
+    heights, along
+        Of the points over the present hyperplane, ``(m,)``, and within it, ``(m, n - 1)``.
+    on
+        Their labels, ``(m,)``.
+    move_threshold
+        Whether c is free; otherwise it is 0.
+
+    Returns
+    -------
+    The sum at the minimum, and (c, a).
+    """
+    m = len(heights)
+    features = np.column_stack([np.full(m, 1.0 if move_threshold else 0.0), along])
+    sign = np.where(on, 1.0, -1.0)
+    scale = float(np.abs(heights).max())
+    # sign (h - c - a.s) >= -slack, in units of the slab's width.
+    slack = scipy.sparse.eye_array(m, format="csr")
+    matrix: Any = scipy.sparse.hstack([scipy.sparse.csr_array(sign[:, None] * features), -slack])
+    count = features.shape[1]
+    solved = scipy.optimize.linprog(
+        np.append(np.zeros(count), np.ones(m)),
+        A_ub=matrix,
+        b_ub=sign * heights / scale,
+        bounds=[(None, None)] * count + [(0, None)] * m,
+        method="highs",
+    )
+    if solved.x is None:
+        return np.inf, np.zeros(count)
+    return float(solved.fun or 0.0) * scale, np.asarray(solved.x[:count]) * scale
+
+
+def bent_units(
+    x: FloatArray,
+    on: BoolArray,
+    directions: FloatArray,
+    thresholds: FloatArray,
+    widths: FloatArray,
+    errors: FloatArray,
+    *,
+    flipped: tuple[int, int] | None,
+    move_thresholds: bool,
+    rng: np.random.Generator,
+) -> list[tuple[int, int, int]]:
+    """List the units next to which no single hyperplane explains the labels.
+
+    Only points near one unit and far below all others are looked at: there the label is
+    that unit's. One hyperplane must explain all of them but the share that is flipped;
+    where noise blurs the boundary itself the contradictions may not depend on the square
+    of where they lie along the hyperplane, which is what a bend makes them do.
+
+    Parameters
+    ----------
+    x, on
+        Points and their labels.
+    directions, thresholds, widths, errors
+        Of the units: hyperplanes, half-widths of their slabs, standard errors.
+    flipped
+        Labels known to be flipped, far from every unit, and of how many; None where
+        noise blurs the boundaries.
+
+    Returns
+    -------
+    For each: the unit, how many of its points contradict it, and of how many.
+    """
+    heights = x @ directions.T - thresholds
+    near_or_on = heights > -widths
+    alone = near_or_on.sum(axis=1) == 1
+    bent = []
+    for i in range(len(directions)):
+        mine = np.flatnonzero(alone & near_or_on[:, i] & (heights[:, i] < widths[i]))[:_MOST]
+        if len(mine) < 2 * x.shape[1] or x.shape[1] < 2:
+            continue
+        along = x[mine] @ tangent_basis(directions[i])
+        labels, height = on[mine], heights[mine, i]
+        wrong = labels != (height > 0)
+        if flipped is None:
+            signs = np.where(labels[wrong], 1.0, -1.0)
+            failed = _top_exceeds_chance(along[wrong], signs, rng)
+        else:
+            left, best = separating_shift(height, along, labels, move_threshold=move_thresholds)
+            if left <= 1e-9 * float(widths[i]):
+                continue
+            above = height - best[0] - along @ best[1:]
+            # With flipped labels the hyperplane is known to its standard error only.
+            sure = np.abs(above) > (errors[i] if flipped[0] else 0.0)
+            mine, wrong = mine[sure], (labels != (above > 0))[sure]
+            failed = _more_than_flipped(int(np.count_nonzero(wrong)), len(mine), *flipped)
+        if failed:
+            bent.append((i, int(np.count_nonzero(wrong)), len(mine)))
+    return bent
+
+
+def _more_than_flipped(wrong: int, count: int, flips: int, labels: int) -> bool:
+    """Whether contradictions are more than the share of flipped labels explains."""
+    if flips == 0:
+        return True
+    share = (flips + 3.0 * np.sqrt(flips)) / max(labels, 1)
+    return bool(scipy.stats.binom.sf(wrong - 1, count, min(share, 1.0)) < _DOUBT)
+
+
+def lie_apart(points: FloatArray, among: FloatArray, rng: np.random.Generator) -> bool:
+    """Whether ``points`` lie elsewhere than a random choice from ``among`` would.
+
+    Compares means, by a chi-square test, and second moments, by their top eigenvalue.
+    """
+    m, n = points.shape
+    if m < 4 or len(among) < 10 * n:
+        return False
+    centre = among.mean(axis=0)
+    covariance = np.cov(among.T).reshape(n, n)
+    values, vectors = np.linalg.eigh(covariance)
+    if values[0] <= 0.0:
+        return False
+    white = (points - centre) @ (vectors / np.sqrt(values))
+    mean = white.mean(axis=0)
+    if scipy.stats.chi2.sf(m * float(mean @ mean), n) < _DOUBT:
+        return True
+    return m >= 10 * n and _top_exceeds_chance(white, np.ones(m), rng)
+
+
+def _top_exceeds_chance(points: FloatArray, sign: FloatArray, rng: np.random.Generator) -> bool:
+    """Whether ``sum sign (s s^T - I)`` has an eigenvalue that random signs do not give."""
+    points, sign = points[:_MOST], sign[:_MOST]
+    m, n = points.shape
+    if m < 4:
+        return False
+
+    def top(signs: FloatArray) -> float:
+        matrix = (points * signs[:, None]).T @ points - signs.sum() * np.eye(n)
+        return float(np.abs(np.linalg.eigvalsh(matrix)).max())
+
+    chance = [top(rng.choice([-1.0, 1.0], m)) for _ in range(_PATTERNS)]
+    return top(sign) > float(np.mean(chance)) + _EVIDENCE * float(np.std(chance))

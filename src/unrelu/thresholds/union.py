@@ -1,0 +1,340 @@
+"""Steps 1 and 2 on samples: units refined, searched for among what is left, judged."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from unrelu._types import BoolArray, FloatArray
+from unrelu.core.hermite import normal_pdf
+from unrelu.core.moments import CompensatedSums, mean_moments, raw_sums
+from unrelu.progress import Progress
+from unrelu.result import Certificate, StageReport, Status
+from unrelu.thresholds.fit import (
+    explain_nothing_found,
+    mean_of_halves,
+    search_landscape,
+)
+from unrelu.thresholds.flat import bent_units, lie_apart
+from unrelu.thresholds.model import Fit, ThresholdConfig, overlap_share, predicted_on
+from unrelu.thresholds.passes import Passes, Slabs
+from unrelu.thresholds.refine import Refinement, estimate_thresholds, refine_hyperplanes
+from unrelu.thresholds.search import Method, count_units, find_directions
+
+__all__ = ["fit_union", "judge_union"]
+
+
+def fit_union(
+    passes: Passes,
+    *,
+    method: Method,
+    units: int | None,
+    threshold: float | None,
+    biased: bool,
+    rng: np.random.Generator,
+    config: ThresholdConfig,
+    watch: Progress,
+) -> Fit:
+    """Do steps 1 and 2: landscape, then refinement on "some unit is on"."""
+    del biased
+    cfg = config
+    n = passes.n
+    found, _, report = search_landscape(passes, method, units, False, rng, cfg, watch)
+    stages = [report]
+    begin = time.perf_counter()
+    x, on = passes.pilot_x, passes.base.is_on(passes.pilot_y)
+    directions, thresholds = _with_thresholds(x, on, found.directions, threshold, cfg)
+    dropped = len(found.directions) - len(directions)
+    state: Refinement | None = None
+    for search in range(cfg.searches + 1):
+        watch.update("refine", search, None, f"{len(directions)} units")
+        if len(directions):
+            state = refine_hyperplanes(
+                x,
+                on,
+                directions,
+                thresholds,
+                move_thresholds=threshold is None,
+                blurred=not passes.base.exact,
+                config=cfg.refine,
+            )
+            keep = _distinct(state, cfg)
+            dropped += len(directions) - int(keep.sum())
+            state = _subset(state, keep)
+            directions, thresholds = state.directions, state.thresholds
+        if units is not None and len(directions) >= units:
+            break
+        more = _search_unexplained(x, on, state, threshold, rng, cfg)
+        if more is None:
+            break
+        directions = np.vstack([directions, more[0]])
+        thresholds = np.append(thresholds, more[1])
+    if state is None or len(state.directions) == 0:
+        reason = explain_nothing_found(passes, len(found.directions), threshold)
+        return Fit.empty(n, Status.ASSUMPTION_VIOLATED, reason, stages)
+    slabs = passes.slabs(
+        state.directions, state.thresholds, np.maximum(cfg.slab_reach * state.errors, 1e-12)
+    )
+    if not passes.pilot_is_all:
+        state = refine_hyperplanes(
+            slabs.x,
+            slabs.on,
+            state.directions,
+            state.thresholds,
+            widths=cfg.slab_reach * state.errors,
+            move_thresholds=threshold is None,
+            blurred=not passes.base.exact,
+            config=cfg.refine,
+        )
+    stages.append(
+        StageReport(
+            "refine",
+            seconds=time.perf_counter() - begin,
+            message=f"{len(state.directions)} units, {dropped} candidates dropped",
+            details={
+                "largest step per round": list(state.history),
+                "unexplained": slabs.unexplained_count,
+                "least jump": float(state.jumps.min()),
+            },
+        )
+    )
+    status, message = _verdict(state, slabs, passes, cfg)
+    if status is Status.RECOVERED:
+        status, message = _check_labels(
+            state, slabs, passes, cfg, message, move_thresholds=threshold is None, rng=rng
+        )
+    if status is Status.RECOVERED and units not in (None, len(state.directions)):
+        status = Status.PARTIAL
+        message = f"{len(state.directions)} units found, {units} expected. " + message
+    return Fit(
+        status,
+        message,
+        state.directions,
+        state.thresholds,
+        state.errors,
+        found.directions,
+        stages,
+    )
+
+
+def _with_thresholds(
+    x: FloatArray,
+    on: BoolArray,
+    directions: FloatArray,
+    threshold: float | None,
+    cfg: ThresholdConfig,
+) -> tuple[FloatArray, FloatArray]:
+    """Keep the directions along which the rate of on-labels passes one half."""
+    estimated, _ = estimate_thresholds(x, on, directions, config=cfg.refine)
+    kept = np.isfinite(estimated)
+    if threshold is not None:
+        return directions, np.full(len(directions), threshold)
+    return directions[kept], estimated[kept]
+
+
+def _distinct(state: Refinement, cfg: ThresholdConfig) -> BoolArray:
+    """Mark units across which the rate rises, each one once."""
+    keep = state.jumps > cfg.refine.jump
+    for i in np.argsort(-state.jumps):
+        if keep[i]:
+            same = state.directions @ state.directions[i] > cfg.same
+            close = np.abs(state.thresholds - state.thresholds[i]) < 10 * (1 - cfg.same)
+            same &= close
+            same[i] = False
+            keep &= ~same
+    return np.asarray(keep)
+
+
+def _subset(state: Refinement, keep: BoolArray) -> Refinement:
+    return Refinement(
+        state.directions[keep],
+        state.thresholds[keep],
+        state.errors[keep],
+        state.jumps[keep],
+        state.widths[keep],
+        state.history,
+    )
+
+
+def _search_unexplained(
+    x: FloatArray,
+    on: BoolArray,
+    state: Refinement | None,
+    threshold: float | None,
+    rng: np.random.Generator,
+    cfg: ThresholdConfig,
+) -> tuple[FloatArray, FloatArray] | None:
+    """Look for units among points that are on though no known unit is."""
+    free: BoolArray = np.ones(len(x), dtype=bool)
+    if state is not None and len(state.directions):
+        heights = x @ state.directions.T - state.thresholds
+        free = np.asarray((heights < -np.maximum(8.0 * state.errors, 1e-3)).all(axis=1))
+    lost = on & free
+    if np.count_nonzero(lost) < 20 * x.shape[1]:
+        return None
+    halves = []
+    for part in (slice(0, None, 2), slice(1, None, 2)):
+        sums = CompensatedSums()
+        points = x[part][lost[part]]
+        sums.add(raw_sums(points, np.ones(len(points)), 3), len(x[part]))
+        halves.append(mean_moments(sums))
+    rank, _ = count_units(halves[0], halves[1], cfg.landscape.rank_factor)
+    if rank == 0:
+        return None
+    found = find_directions(
+        mean_of_halves((halves[0], halves[1])), rank, method="joint", rng=rng, config=cfg.landscape
+    )
+    directions, thresholds = _with_thresholds(x[free], on[free], found.directions, threshold, cfg)
+    if state is not None and len(state.directions) and len(directions):
+        fresh = (directions @ state.directions.T).max(axis=1) < cfg.same
+        directions, thresholds = directions[fresh], thresholds[fresh]
+    return (directions, thresholds) if len(directions) else None
+
+
+def _verdict(
+    state: Refinement, slabs: Slabs, passes: Passes, cfg: ThresholdConfig
+) -> tuple[Status, str]:
+    """Compare what the units leave unexplained with label noise."""
+    k = len(state.directions)
+    # Flipped labels show on both sides alike; a missing unit only below.
+    noise = slabs.overexplained_count / max(slabs.above, 1)
+    stray = slabs.unexplained_count / max(slabs.below, 1)
+    doubt = 4.0 * np.sqrt(max(noise, 1.0 / max(slabs.above, 1)) / max(slabs.above, 1))
+    weak = float(state.jumps.min())
+    condition = float(np.linalg.cond(state.directions))
+    worst = float(state.errors.max())
+    if stray > noise + doubt + cfg.excess or (
+        slabs.overexplained_count == 0 and slabs.unexplained_count > 3
+    ):
+        overlap = overlap_share(state.thresholds, float(passes.base.is_on(passes.pilot_y).mean()))
+        low = (
+            f" (two or more of the found ones are on at {overlap:.0%} of the on-points)"
+            if overlap > cfg.overlap
+            else ""
+        )
+        return (
+            Status.PARTIAL,
+            f"{k} units found, but {slabs.unexplained_count} of {slabs.below} samples far below "
+            f"each of them are on: a unit is missing{low}. Give more samples, or units=.",
+        )
+    if noise > stray + doubt + 0.01:
+        return (
+            Status.ASSUMPTION_VIOLATED,
+            f"{slabs.overexplained_count} of {slabs.above} samples above some unit are off "
+            f"({noise:.1%}), but only {stray:.1%} of those below are on: f is not monotone in "
+            "its units, or a direction is spurious.",
+        )
+    if weak < cfg.refine.jump or k > passes.n * 50:
+        return (
+            Status.PARTIAL,
+            f"the rate of on-labels rises only by {weak:.2f} across one unit: its direction is "
+            "not settled. Give more samples.",
+        )
+    if passes.base.exact and weak < cfg.clean_jump * (1.0 - 2.0 * noise):
+        return (
+            Status.PARTIAL,
+            f"{k} units, but next to one of them the rate of on-labels rises only by {weak:.2f}: "
+            "two units are almost parallel there, or the boundary is not flat. Give more samples.",
+        )
+    if len(passes.held_y):
+        on = passes.base.is_on(passes.held_y)
+        seen = predicted_on(passes.held_x, state.directions, state.thresholds)
+        wrong = float(np.mean(seen != on))
+        wedges = cfg.wedge * float(normal_pdf(state.thresholds) @ state.errors)
+        blur = 0.01 if not passes.base.exact else 0.0
+        expected = max(noise, stray) + wedges + blur
+        allowed = expected + 5.0 * np.sqrt((expected + 1e-4) / len(on))
+        if wrong > allowed:
+            return (
+                Status.PARTIAL,
+                f"{k} units, but {wrong:.2%} of the held-out labels contradict them, more than "
+                f"the {expected:.2%} that their standard errors allow. Give more samples; are "
+                "the inputs standard Gaussian?",
+            )
+    if worst > cfg.settled:
+        return (
+            Status.PARTIAL,
+            f"{k} units, but one direction only to a standard error of {worst:.2f} rad: too few "
+            "samples near its threshold.",
+        )
+    if condition > cfg.condition and k <= passes.n:
+        return (
+            Status.ILL_CONDITIONED,
+            f"{k} units, but their condition number is {condition:.0f}: some are almost "
+            "dependent.",
+        )
+    flipped = f"; about {noise:.1%} of the labels are flipped" if noise > 1e-3 else ""
+    if not passes.base.exact:
+        flipped = (
+            f"; the labels are noisy, and each threshold is where f exceeds its base by "
+            f"{passes.base.tolerance:.2g}"
+        )
+    return (
+        Status.RECOVERED,
+        f"{k} units, each direction to a standard error of at most {worst:.1e} rad{flipped}.",
+    )
+
+
+def _check_labels(
+    state: Refinement,
+    slabs: Slabs,
+    passes: Passes,
+    cfg: ThresholdConfig,
+    message: str,
+    *,
+    move_thresholds: bool,
+    rng: np.random.Generator,
+) -> tuple[Status, str]:
+    """Hold the units against the labels next to them, and those far from them."""
+    k = len(state.directions)
+    widths = np.maximum(cfg.slab_reach * state.errors, 1e-12)
+    flips = slabs.overexplained_count + slabs.unexplained_count
+    bent = bent_units(
+        slabs.x,
+        slabs.on,
+        state.directions,
+        state.thresholds,
+        widths,
+        state.errors,
+        flipped=(flips, slabs.above + slabs.below) if passes.base.exact else None,
+        move_thresholds=move_thresholds,
+        rng=rng,
+    )
+    if bent:
+        unit, wrong, count = max(bent, key=lambda row: row[1])
+        return Status.PARTIAL, (
+            f"{k} units, but next to unit {unit + 1} no hyperplane explains the labels: {wrong} "
+            f"of the {count} samples within {widths[unit]:.1e} of it contradict the best one. "
+            "Another unit almost coincides with it, or the boundary is not flat. Give more "
+            "samples, or query access (learn_halfspaces with an oracle)."
+        )
+    x, on = passes.pilot_x, passes.base.is_on(passes.pilot_y)
+    heights = x @ state.directions.T - state.thresholds
+    below, above = (heights <= -widths).all(axis=1), (heights >= widths).any(axis=1)
+    for region, wrong_label, where, cause in (
+        (below, on, "far below every unit are on", "a unit is missing"),
+        (above, ~on, "far above some unit are off", "f is not monotone in its units"),
+    ):
+        odd = region & wrong_label
+        if lie_apart(x[odd], x[region], rng):
+            return Status.PARTIAL, (
+                f"{k} units, but the {np.count_nonzero(odd)} of {np.count_nonzero(region)} "
+                f"samples that {where} lie in certain directions, not anywhere as flipped "
+                f"labels would: {cause}. Give more samples, or units=."
+            )
+    return Status.RECOVERED, message
+
+
+def judge_union(fit: Fit, passes: Passes) -> Certificate | None:
+    """Summarise the held-out labels that the units get wrong."""
+    if len(passes.held_y) == 0:
+        return None
+    on = passes.base.is_on(passes.held_y)
+    wrong = predicted_on(passes.held_x, fit.directions, fit.thresholds) != on
+    return Certificate.from_deviations(
+        wrong.astype(np.float64),
+        scale=float(on.std()),
+        tolerance=0.5,
+        details={"misclassified": float(wrong.mean())},
+    )

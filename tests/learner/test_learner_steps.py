@@ -1,0 +1,374 @@
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from unrelu import planted
+from unrelu.core.noise import NoiseModel
+from unrelu.errors import InvalidInput
+from unrelu.learner.boxes import (
+    FaithfulBounds,
+    get_bias,
+    get_gradient,
+    get_neurons,
+    plan_faithful,
+)
+from unrelu.learner.certificate import LearnerCertificateConfig, certify_square_loss
+from unrelu.learner.far import FarConfig, choose_stretch, measure_biases
+from unrelu.learner.formulas import FaithfulConstants
+from unrelu.learner.grow import GrowConfig, propose_neuron
+from unrelu.learner.neurons import Neurons
+from unrelu.learner.polish import (
+    band_points,
+    in_band,
+    kinks_from,
+    neurons_from,
+    polish_neurons,
+)
+from unrelu.learner.run import LearnerConfig, Learning
+from unrelu.learner.search import (
+    SearchConfig,
+    gaussian_line,
+    residual_noise,
+    search_residual,
+)
+from unrelu.networks import ReLUNetwork
+from unrelu.oracles import as_oracle
+from unrelu.oracles.wrappers import Cast, Noisy
+from unrelu.progress import as_progress
+
+ROUNDING = NoiseModel(np.array([1e-15]), np.array([1e-16]))
+
+
+def neurons_of(network):
+    (w, u), (b, c) = network.weights, network.biases
+    return Neurons(w, b, u, np.zeros((len(u), w.shape[1])), c)
+
+
+# ------------------------------------------------------- the boxes of the paper
+
+
+def test_get_bias_is_the_intercept_of_the_piece():
+    network = planted.random_network(3, 4, 2, rng=0)
+    oracle = as_oracle(network)
+    base, v = np.array([0.3, -0.2, 0.5]), np.array([0.0, 0.6, 0.8])
+    low = np.array([1e4, -1e4])  # beyond every kink the pieces are affine
+    intercept = get_bias(oracle, base, v, low, low + 1.0)
+    for i, t in enumerate(low):
+        y = network(base + np.outer([t, t + 1.0], v))
+        # Values of 1e4 are subtracted: 1e4 times rounding remains, times t over the length.
+        np.testing.assert_allclose(intercept[i], y[0] - (y[1] - y[0]) * t, atol=1e-7)
+    assert oracle.queries.total == 6
+
+
+def test_get_gradient_is_exact_inside_a_piece():
+    network = planted.random_network(6, 5, 2, rng=1)
+    oracle = as_oracle(network)
+    x = np.random.default_rng(0).standard_normal((7, 6))
+    found = get_gradient(oracle, x, 1e-6, np.random.default_rng(1))
+    on = (x @ network.weights[0].T + network.biases[0]) > 0
+    truth = np.einsum("mk,nk,kd->nmd", network.weights[1], on, network.weights[0])
+    # Rounding of 1e-16 over a step of 1e-6, times the condition of random directions.
+    np.testing.assert_allclose(found, truth, atol=1e-7)
+    assert oracle.queries.total == 7 * 7
+
+
+def test_get_neurons_lists_every_neuron_up_to_sign():
+    network = planted.random_network(2, 3, 1, rng=1)
+    u = network.weights[1][0]
+    rows = np.column_stack([u[:, None] * network.weights[0], u * network.biases[0]])
+    norm = float(np.linalg.norm(rows[:, :-1], axis=1).max())
+    constants = FaithfulConstants(
+        exponent=1.0, interval=3000.0, interval_power=1.0, range=0.1, smallest=0.3 * norm
+    )
+    bounds = FaithfulBounds(3, norm, float(np.abs(rows[:, -1]).max()), 0.3 * norm)
+    weights, biases, plan = get_neurons(
+        as_oracle(network), 0.01, 0.1, bounds=bounds, constants=constants,
+        rng=np.random.default_rng(1), max_intervals=20_000,
+    )  # fmt: skip
+    listed = np.column_stack([weights, biases])
+    for row in rows:
+        apart = min(np.abs(listed - row).max(axis=1).min(), np.abs(listed + row).max(axis=1).min())
+        assert apart < 1e-6  # distinct differences are listed to 1e-6 of the largest
+    assert (np.linalg.norm(weights, axis=1) <= 3 * norm * (1 + 1e-6)).all()
+    assert plan.queries == plan.intervals * 6
+
+
+def test_the_paper_s_own_constants_are_refused_with_the_count():
+    bounds = FaithfulBounds(2, 1.0, 1.0, 0.1)
+    with pytest.raises(InvalidInput, match="intervals"):
+        plan_faithful(1e-3, 0.05, 2, bounds, FaithfulConstants())
+    with pytest.raises(InvalidInput, match="over the limit of 10"):
+        get_neurons(
+            as_oracle(planted.random_network(2, 2, 1, rng=0)), 0.5, 0.1, bounds=bounds,
+            constants=FaithfulConstants(exponent=1.0), rng=np.random.default_rng(0),
+            max_intervals=10,
+        )  # fmt: skip
+
+
+# ------------------------------------------------------------------ residual line
+
+
+@pytest.mark.parametrize("width", [0.1, 1e-3])
+def test_a_line_through_a_bump_finds_its_three_neurons(width):
+    network = planted.bump(8, width=width, rng=0)
+    w, b = network.weights[0], network.biases[0]
+    rng = np.random.default_rng(0)
+    inside = rng.standard_normal(8)
+    inside += (0.3 + 0.2 * width - inside @ w[0]) * w[0]
+    line = gaussian_line(8, rng, reach=1e7, through=inside)
+    oracle = as_oracle(network)
+    noise = NoiseModel(np.array([1e-9]), np.array([1e-9]))
+    found = search_residual(oracle, line, noise, 0, rng=rng, config=SearchConfig())
+    assert found is not None
+    assert found.units.count == 3
+    offsets = np.abs(found.units.biases) / np.linalg.norm(found.units.weights, axis=1)
+    np.testing.assert_allclose(np.sort(offsets), np.sort(np.abs(b)), atol=1e-4 * width)
+    assert oracle.queries.total < 300
+
+
+def test_nothing_to_find_costs_little():
+    network = planted.random_network(5, 4, 1, rng=0)
+    oracle = as_oracle(network)
+    rng = np.random.default_rng(0)
+    line = gaussian_line(5, rng, reach=1e7, through=np.zeros(5))
+    found = search_residual(
+        lambda x: oracle(x) - network(x), line, ROUNDING, 4, rng=rng, config=SearchConfig()
+    )
+    assert found is None
+    assert oracle.queries.total < 60
+
+
+def test_noise_of_the_residual_is_at_least_what_epsilon_forgives():
+    config = SearchConfig()
+    quiet = residual_noise(ROUNDING, np.zeros((9, 1)), 4, 0.3, config)
+    assert quiet.absolute[0] == pytest.approx(0.3 * config.floor, rel=1e-9)
+    loud = residual_noise(ROUNDING, np.full((9, 1), 2.0), 4, 0.3, config)
+    assert loud.absolute[0] == pytest.approx(2.0 * config.typical, rel=1e-9)
+    assert loud.growth[0] == pytest.approx(loud.absolute[0] / 2.0)
+
+
+# --------------------------------------------------------------------- far view
+
+
+def test_constant_noise_is_seen_from_far_and_growing_noise_is_not():
+    network = planted.random_network(6, 5, 1, rng=0)
+    config = FarConfig()
+    rng = np.random.default_rng(0)
+    noise = NoiseModel(np.array([1e-3]), np.array([1e-9]))
+    noisy = Noisy(as_oracle(network), 1e-3, seed=0)
+    stretch, far = choose_stretch(noisy, noise, 1.0, 6, rng=rng, config=config)
+    assert stretch == config.magnifications[0]
+    assert far.growth[0] * stretch < 1e-3
+
+    def single(x):
+        return network(x).astype(np.float32).astype(np.float64)
+
+    noise = NoiseModel(np.array([3e-8]), np.array([3e-8]))
+    stretch, _ = choose_stretch(single, noise, 1.0, 6, rng=rng, config=config)
+    assert stretch == 1.0
+    quiet, same = choose_stretch(noisy, ROUNDING, 1.0, 6, rng=rng, config=config)
+    assert (quiet, same) == (1.0, ROUNDING)
+
+
+@pytest.mark.parametrize("outputs", [1, 3])
+def test_biases_come_back_from_far_points(outputs):
+    network = planted.random_network(6, 9, outputs, rng=2)
+    truth = neurons_of(network)
+    oracle = Noisy(as_oracle(network), 1e-4, seed=1)
+    blind = Neurons(truth.weights, np.zeros(9), truth.outputs, truth.linear, np.zeros(outputs))
+    found = measure_biases(oracle, blind, rng=np.random.default_rng(3), config=FarConfig())
+    x = np.random.default_rng(4).standard_normal((500, 6))
+    # Noise of 1e-4 in about 90 points for 10 unknowns, gates well mixed.
+    assert np.sqrt(np.mean((found(x) - truth(x)) ** 2)) < 3e-4
+
+
+# ----------------------------------------------------------------------- polish
+
+
+def test_kinks_and_neurons_are_the_same_function():
+    truth = neurons_of(planted.random_network(5, 6, 1, rng=0))
+    x = np.random.default_rng(0).standard_normal((40, 5))
+    again = neurons_from(kinks_from(truth))
+    np.testing.assert_allclose(again(x), truth(x), atol=1e-13)
+
+
+def test_polish_averages_noise_and_ignores_outliers():
+    truth = neurons_of(planted.random_network(5, 6, 1, rng=1))
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((1500, 5))
+    y = truth(x) + 1e-3 * rng.standard_normal((1500, 1))
+    y[:40] += 5.0  # an unknown bump
+    start = Neurons(
+        truth.weights + 1e-2 * rng.standard_normal((6, 5)),
+        truth.biases + 1e-2 * rng.standard_normal(6),
+        truth.outputs, truth.linear, truth.constant,
+    )  # fmt: skip
+    found = polish_neurons(start, x, y)
+    fresh = rng.standard_normal((5000, 5))
+    # 42 parameters, 1460 samples: 1e-3 sqrt(42 / 1460) = 1.7e-4 is the best there is.
+    assert np.sqrt(np.mean((found(fresh) - truth(fresh)) ** 2)) < 3.5e-4
+    assert polish_neurons(start, x[:20], y[:20]) is start  # too few samples: untouched
+
+
+def test_band_points_lie_in_the_bands():
+    bump = neurons_of(planted.bump(6, width=0.01, rng=0))
+    rng = np.random.default_rng(0)
+    line = gaussian_line(6, rng, reach=1e4)
+    points = band_points(bump, line, 30, rng)
+    assert points.shape == (90, 6)
+    assert in_band(bump, line, points).all()
+    far = points + 5.0 * bump.weights[0]
+    assert not in_band(bump, line, far).any()
+
+
+# ------------------------------------------------------------------ certificate
+
+
+def constant_noise(std):
+    return NoiseModel(np.array([std]), np.zeros(1))
+
+
+def certify(network, learned, **options):
+    defaults = {
+        "epsilon": 0.1, "delta": 0.05, "total": 4.0, "noise": constant_noise(0.0), "facts": {},
+        "found": learned, "rng": np.random.default_rng(0), "config": LearnerCertificateConfig(),
+        "expect": lambda samples: None,
+    }  # fmt: skip
+    return certify_square_loss(network, learned, **(defaults | options))
+
+
+def test_the_bound_covers_the_error_and_is_not_far_above():
+    truth = planted.random_network(4, 5, 1, rng=0)
+
+    def wrong(x):
+        return truth(x) + 0.05 * x[:, :1]
+
+    held = 0
+    for seed in range(40):
+        bound = certify(as_oracle(truth), wrong, rng=np.random.default_rng(seed)).bound
+        held += bound >= 0.05**2
+        assert bound < 1.2 * 0.05**2
+    assert held >= 36  # 95 % are promised, 97.5 % expected
+
+
+def test_noise_is_not_charged_to_the_network():
+    truth = planted.random_network(4, 5, 1, rng=0)
+    oracle = Noisy(as_oracle(truth), 0.2, seed=3)
+    checked = certify(oracle, truth, epsilon=0.1, noise=constant_noise(0.2))
+    # Products of two residuals: mean 0, deviation 0.04 / sqrt(5000), two of them; and a
+    # deviation of 5 epsilon on a part of 3.7 / 5000 of all inputs, which may be unseen.
+    assert checked.bound < 3 * 0.04 / math.sqrt(5000)
+    assert checked.certificate.details["answers per point"] == 2
+    assert len(checked.hit_inputs) == 0
+    assert oracle.queries.total == 2 * 5000 + 2500
+
+
+def test_unseen_bumps_count_with_the_bound_on_the_norms():
+    truth = planted.random_network(4, 5, 1, rng=0)
+    small = certify(as_oracle(truth), truth, total=4.0).bound
+    few = LearnerCertificateConfig(most=500)
+    checked = certify(as_oracle(truth), truth, total=4e4, config=few)
+    assert small < 1e-2 < checked.bound
+    assert checked.certificate.details["part of unseen bumps"] == pytest.approx(
+        checked.bound, rel=1e-3
+    )
+    assert checked.certificate.samples + checked.certificate.details["wide inputs"] == 500
+
+
+@pytest.mark.parametrize(("width", "center"), [(3e-3, 0.0), (3e-3, 2.0), (0.1, 3.5), (1.0, 4.5)])
+def test_the_bound_covers_stacked_neurons_wherever_they_bend(width, center):
+    """A hundred copies of a bump that the network lacks; what is known of them is k R."""
+    t = np.linspace(center - width / 2, center + width / 2, 20_001)
+    shape = 1.0 - np.abs(t - center) / (width / 2)
+    square = np.trapezoid(shape**2 * np.exp(-(t**2) / 2) / math.sqrt(2 * math.pi), t)
+    height = 0.03 / math.sqrt(square)  # the bump alone loses three times epsilon
+    slope = height / (width / 2) / 100
+    u = np.tile([slope, -2 * slope, slope], 100)
+    b = np.tile([width / 2, 0.0, -width / 2], 100) - center
+    target = ReLUNetwork([np.eye(1, 3).repeat(300, axis=0), u[None]], [b, np.zeros(1)])
+    for seed in range(5):
+        checked = certify(
+            as_oracle(target), lambda x: np.zeros((len(x), 1)), epsilon=0.01,
+            total=300 * 2 * slope, rng=np.random.default_rng(seed),
+        )  # fmt: skip
+        assert checked.bound >= 0.03**2 * 0.9 or len(checked.hit_inputs) > 0
+        assert checked.bound > 0.01**2  # never vouched for
+
+
+def test_what_stands_out_is_handed_over_and_the_rest_is_not_asked():
+    truth = planted.random_network(4, 5, 1, rng=0)
+    oracle = as_oracle(truth)
+
+    def wrong(x):
+        return truth(x) + 50.0 * np.maximum(0.0, 1.0 - np.abs(x[:, :1] - 3.0) / 0.1)
+
+    checked = certify(oracle, wrong, epsilon=1e-3, total=4e4)
+    assert (np.abs(checked.hit_inputs[:, 0] - 3.0) < 0.1).all()
+    assert len(checked.hit_inputs) >= 5
+    np.testing.assert_array_equal(checked.hit_answers, truth(checked.hit_inputs))
+    assert oracle.queries.total == 5500  # more than a million would show no less
+
+
+def test_two_lines_with_noise_are_united():
+    """What each line missed, the other one has."""
+    truth = planted.random_network(6, 8, 1, rng=3)
+    rng = np.random.default_rng(4)
+    run = Learning(
+        Cast(as_oracle(truth), "float32"), rng, as_progress(None), LearnerConfig(),
+        1e-4, True, None, None,
+    )  # fmt: skip
+    run.look()
+    everyone = neurons_of(truth)
+
+    def seen_without(index):
+        some = everyone.kept(np.arange(8) != index)
+        shaken = some.weights + 0.01 * rng.standard_normal(some.weights.shape)
+        return run.polish(dataclasses.replace(some, weights=shaken))
+
+    first, second = seen_without(0), seen_without(5)
+    assert not run.good(first)
+    assert not run.good(second)
+    run.keep(first)
+    united = run.unite(second)
+    assert run.good(united)
+    x = rng.standard_normal((2000, 6))
+    assert np.abs(united(x) - truth(x)).max() <= 1e-5 * truth(x).std()
+
+
+def test_a_missing_neuron_shows_in_the_residual():
+    rng = np.random.default_rng(8)
+    x = rng.standard_normal((3000, 8))
+    w = rng.standard_normal(8)
+    w /= np.linalg.norm(w)
+    left = 1e-3 * (np.maximum(x @ w - 0.4, 0.0) - 0.5 * x[:, 0]) + 1e-4 * rng.standard_normal(3000)
+    found = propose_neuron(x, left, rng, GrowConfig())
+    assert found is not None
+    assert abs(found.weights[0] @ w) / np.linalg.norm(found.weights[0]) >= 0.97
+    assert found.outputs[0, 0] == pytest.approx(1e-3, rel=0.3)
+    # Nothing but noise: whatever is proposed explains next to nothing of it.
+    noise = rng.standard_normal(3000)
+    more = propose_neuron(x, noise, rng, GrowConfig())
+    if more is not None:
+        kink = 0.5 * more.outputs[0, 0] * np.abs(x @ more.weights[0] + more.biases[0])
+        assert np.var(noise - kink) >= 0.97 * np.var(noise)
+
+
+def test_growth_adds_what_a_line_missed():
+    truth = planted.random_network(6, 8, 1, rng=3)
+    weak = truth.weights[1].copy()
+    weak[0, :2] *= 0.02
+    truth = type(truth)([truth.weights[0], weak], truth.biases)
+    rng = np.random.default_rng(4)
+    run = Learning(
+        Cast(as_oracle(truth), "float32"), rng, as_progress(None), LearnerConfig(),
+        1e-4, True, None, None,
+    )  # fmt: skip
+    run.look()
+    line = run.polish(neurons_of(truth).kept(np.arange(8) > 1))
+    assert not run.good(line)
+    grown = run.grow(line)
+    assert run.good(grown)
+    x = rng.standard_normal((2000, 6))
+    assert np.abs(grown(x) - truth(x)).max() <= 1e-4 * truth(x).std()

@@ -1,0 +1,69 @@
+"""The first look: layers told apart, in three batches, never a flat network called deep."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from unrelu import connect, diagnose, planted
+from unrelu.lines.first_look import take_first_look
+from unrelu.oracles import Cast
+
+
+def look(oracle, seed):
+    facts = diagnose(oracle, rng=seed)
+    before = oracle.queries
+    found = take_first_look(
+        oracle, oracle.input_dim, noise=facts.noise, grows=True, hyperplanes=facts.hyperplanes,
+        rng=np.random.default_rng(seed),
+    )  # fmt: skip
+    after = oracle.queries
+    return found, after.total - before.total, after.round_trips - before.round_trips
+
+
+@pytest.mark.parametrize(
+    ("shape", "cast"),
+    [
+        ((20, 10, 1), None),
+        ((20, 10, 1), "float32"),
+        ((64, 32, 10), None),
+        ((64, 32, 10), "float32"),
+        ((10, 40, 1), None),
+        ((5, 300, 2), None),
+    ],
+)
+def test_no_hyperplane_of_one_hidden_layer_bends(shape, cast):
+    for seed in range(10):
+        oracle = connect(planted.random_network(*shape, rng=seed))
+        found, queries, trips = look(oracle if cast is None else Cast(oracle, cast), seed)
+        assert found.deeper == 0
+        assert found.first >= 1
+        assert shape[1] / 4 <= found.hyperplanes <= 4 * shape[1]
+        assert queries < 1000
+        assert trips <= 8
+
+
+@pytest.mark.parametrize("shape", [(10, 10, 10, 1), (12, 6, 8, 3), (64, 16, 32, 10)])
+def test_hyperplanes_of_a_second_layer_bend(shape):
+    seen = [look(connect(planted.random_network(*shape, rng=seed)), seed)[0] for seed in range(10)]
+    # A short line may miss the second layer now and then; the algorithms' checks find out.
+    assert sum(found.deeper > 0 for found in seen) >= 8
+    assert sum(found.first > 0 for found in seen) >= 8
+
+
+def test_one_input_no_kink_and_answers_that_are_not_finite():
+    found, _, _ = look(connect(planted.HOSTILE["one input"](0)), 0)
+    assert found.deeper == 0
+    assert look(connect(planted.affine(6, rng=0)), 0)[0].kinks == 0
+
+    def broken(x):
+        y = planted.random_network(6, 4, 2, rng=0)(x)
+        y[np.linalg.norm(x, axis=1) > 8] = np.nan
+        return y
+
+    with np.errstate(invalid="ignore"):
+        found = take_first_look(
+            broken, 6, noise=1e-15, grows=True, hyperplanes=4.0, rng=np.random.default_rng(0)
+        )
+    assert found.deeper == 0
+    assert "follow" in str(found)

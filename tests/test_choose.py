@@ -1,0 +1,251 @@
+"""Which algorithm is chosen, that the plan and the message say why, and what it costs."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from unrelu import RecoveryResult, compare, connect, extract, plan_extraction, planted
+from unrelu.choose import DeepSpanResult
+from unrelu.errors import BudgetExhausted
+from unrelu.learner.algorithm import LearnerResult
+from unrelu.oracles import Cast, Labels, Noisy, Rounded, Softmax
+from unrelu.planted import affine, random_network
+from unrelu.result import Status
+from unrelu.span.algorithm import SpanResult
+
+W = np.random.default_rng(0).standard_normal((16, 8)) / 4
+U = np.random.default_rng(1).standard_normal((8, 2))
+
+
+def error(result, truth):
+    x = np.random.default_rng(0).standard_normal((5000, truth.input_dim))
+    f = truth(x)
+    return np.abs(result.network(x) - f).max() / f.std()
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("shape", "chosen"),
+    [
+        ((10, 8, 1), "two"),
+        ((6, 20, 1), "two"),
+        ((10, 5, 12, 1), "three"),
+        ((12, 6, 8, 3), "three"),
+    ],
+)
+def test_the_right_algorithm_is_chosen(shape, chosen, seed):
+    truth = random_network(*shape, rng=seed)
+    result = extract(truth, rng=seed)
+    assert result.status is Status.RECOVERED, result.message
+    assert result.provenance.options["chosen"] == f"extract_{chosen}_layer"
+    assert "bend" in result.message
+    assert result.stages[0].name == "plan"
+    assert result.network.depth == {"two": 2, "three": 3}[chosen]
+    assert error(result, truth) < 1e-8
+
+
+@pytest.mark.parametrize("soft", [False, True])
+def test_a_64_32_10_network_takes_few_queries_and_round_trips(soft):
+    truth = random_network(64, 32, 10, rng=4)
+    oracle = connect(truth)
+    result = extract(Softmax(oracle) if soft else oracle, rng=1)
+    assert result.status is Status.RECOVERED
+    queries = result.queries
+    assert queries.without_certificate <= 2 * truth.parameters
+    assert queries.round_trips <= 60 + queries.total // 4096
+
+
+def test_a_plan_made_before_gives_the_same_result_and_is_not_asked_again():
+    truth = random_network(10, 8, 1, rng=0)
+    alone = extract(truth, rng=3)
+    oracle = connect(truth)
+    plan = plan_extraction(oracle, rng=3)
+    assert plan.spent == oracle.queries.total
+    result = extract(oracle, plan=plan, rng=3)
+    assert result.network.fingerprint() == alone.network.fingerprint()
+    assert result.queries == alone.queries
+    low, high = plan.queries
+    assert low <= result.queries.total - plan.spent <= high
+    assert "extract_two_layer" in plan.sentence()
+
+
+@pytest.mark.parametrize(
+    ("shape", "wrap"),
+    [
+        ((64, 32, 10), lambda o: o),
+        ((64, 32, 10), Softmax),
+        ((100, 40, 1), lambda o: o),
+        ((20, 10, 1), lambda o: Cast(o, "float32")),
+        ((10, 10, 10, 1), lambda o: o),
+        ((20, 10, 1), lambda o: Noisy(o, 1e-3)),
+        ((20, 5, 4), Labels),
+        ((10, 10, 10, 3), Softmax),
+    ],
+)
+def test_the_price_is_right_within_a_factor_of_two(shape, wrap):
+    for seed in range(2):
+        oracle = wrap(connect(random_network(*shape, rng=seed)))
+        plan = plan_extraction(oracle, rng=seed)
+        total = extract(oracle, plan=plan, rng=seed).queries.total - plan.spent
+        assert plan.queries[0] / 2 <= total <= 2 * plan.queries[1], plan.sentence()
+
+
+def test_deeper_targets_give_their_span_and_first_layer(tmp_path):
+    truth = random_network(10, 5, 5, 5, 1, rng=0)
+    result = extract(truth, rng=0)
+    assert result.status is Status.PARTIAL
+    assert isinstance(result, DeepSpanResult)
+    assert "more than one hidden layer" in result.message
+    assert result.network is None
+    assert result.first_width == result.rank == 5
+    rows = truth.weights[0]
+    left = rows - (rows @ result.basis.T) @ result.basis
+    assert np.abs(left).max() < 1e-8 * np.abs(rows).max()
+    loaded = RecoveryResult.load(result.save(tmp_path / "r.safetensors"))
+    assert isinstance(loaded, DeepSpanResult)
+    assert np.array_equal(loaded.first_weights, result.first_weights)
+    assert np.array_equal(loaded.basis, result.basis)
+
+
+def test_deep_probabilities_give_their_span():
+    truth = random_network(10, 4, 10, 3, rng=4)
+    result = extract(Softmax(connect(truth)), rng=0)
+    assert result.status is Status.PARTIAL
+    assert isinstance(result, SpanResult)
+    assert result.rank == 4
+
+
+def test_labels_give_the_span():
+    truth = random_network(12, 3, 3, rng=0)
+    result = extract(Labels(connect(truth)), rng=0)
+    assert result.status is Status.PARTIAL
+    assert isinstance(result, SpanResult)
+    assert result.provenance.options["chosen"] == "recover_span from labels"
+    assert "only labels come back" in result.message
+    rows = truth.weights[0]
+    assert np.abs(rows - result.project(rows)).max() < 1e-6
+    boxed = extract(Labels(connect(truth, input_range=(-1, 1))), rng=0)
+    assert boxed.status is Status.ASSUMPTION_VIOLATED
+    assert "range" in boxed.message
+
+
+@pytest.mark.parametrize("wrap", [lambda o: Noisy(o, 1e-3), lambda o: Rounded(o, 2)])
+def test_noisy_and_coarse_answers_go_to_the_learner(wrap):
+    truth = random_network(20, 10, 1, rng=4)
+    results = [extract(wrap(connect(truth)), rng=seed) for seed in range(4)]
+    assert all(isinstance(result, LearnerResult) for result in results)
+    for result in results:
+        assert result.status is Status.APPROXIMATED, result.message
+        # The largest of 5000 deviations; 0.01 to 0.04 asked (rms).
+        assert error(result, truth) < 0.1
+        assert result.provenance.options["chosen"] == "learn_from_queries"
+
+
+def test_a_hidden_bump_goes_to_the_learner():
+    truth = planted.HOSTILE["bump of width 1e-2"](0)
+    result = extract(truth, rng=0)
+    assert isinstance(result, LearnerResult)
+    assert "hide or cancel" in result.message
+    assert {"plan", "line search"} <= {stage.name for stage in result.stages}
+
+
+def test_nearly_coincident_hyperplanes_are_not_taken_for_bent_ones():
+    truth = planted.clusters(rng=0)
+    result = extract(truth, rng=0)
+    assert result.status is Status.APPROXIMATED  # clusters are joined within the learner's epsilon
+    assert result.network.depth == 2
+    assert compare(result.network, truth, rng=0).relative_error < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        (lambda x: np.tanh(x @ W) @ U, "tanh or sigmoid"),
+        (lambda x: (lambda z: z / (1 + np.exp(-1.7 * z)))(x @ W) @ U, "GELU"),
+        (lambda x: (x @ W) ** 2 @ U, "attention"),
+    ],
+    ids=["tanh", "gelu", "products"],
+)
+def test_smooth_targets_are_named_and_give_their_span(target, words):
+    with np.errstate(over="ignore"):
+        result = extract(connect(target, input_dim=16), rng=0)
+    assert result.status is Status.ASSUMPTION_VIOLATED
+    assert words in result.message
+    assert "no ReLU network" in result.message
+    assert result.network is None
+    assert result.rank == 8
+
+
+def forest():
+    from sklearn.datasets import load_digits
+    from sklearn.ensemble import RandomForestClassifier
+
+    x, y = load_digits(return_X_y=True)
+    return RandomForestClassifier(20, random_state=0).fit(x / 16, y)
+
+
+def stumps(x):
+    return np.floor(3 * x[:, :1]) * (x[:, 1:2] > 0.2) + 0.37 * (x[:, 2:3] > 0)
+
+
+@pytest.mark.parametrize("target", [lambda: connect(stumps, input_dim=16), forest])
+def test_trees_are_named_and_cost_no_more(target):
+    result = extract(target(), rng=0)
+    assert result.status is Status.ASSUMPTION_VIOLATED
+    assert "trees" in result.message
+    assert result.network is None
+    assert result.queries.total < 400
+
+
+def test_an_affine_target():
+    result = extract(affine(5, rng=0), rng=0)
+    assert result.status is Status.RECOVERED
+    assert "no kink" in result.message
+
+
+def test_a_box_is_never_left():
+    truth = random_network(6, 5, 1, rng=0)
+
+    def inside(x):
+        assert np.abs(x).max() <= 2.0
+        return truth(x)
+
+    result = extract(connect(inside, input_dim=6), domain=(-2.0, 2.0), rng=0)
+    assert result.status is Status.RECOVERED
+    above = extract(connect(lambda x: truth(x - (x < 0).any()), input_dim=6),
+                    domain="nonnegative", rng=0)  # fmt: skip
+    assert above.queries.by_stage.get("diagnosis", 0) == 0
+
+
+def test_no_budget_at_all():
+    oracle = connect(random_network(5, 4, 4, 1, rng=0), output_dim=1, budget=0)
+    result = extract(oracle, rng=0)
+    assert result.status is Status.BUDGET_EXHAUSTED
+    assert result.queries.total == 0
+    with pytest.raises(BudgetExhausted):
+        plan_extraction(oracle, rng=0)
+
+
+@pytest.mark.parametrize("budget", [330, 700, 1500])
+def test_a_budget_that_ends_on_the_way(budget):
+    for shape in ((10, 8, 1), (10, 5, 12, 1), (10, 5, 5, 5, 1)):
+        result = extract(connect(random_network(*shape, rng=0), budget=budget), rng=0)
+        assert result.status is Status.BUDGET_EXHAUSTED
+        assert result.queries.total <= budget
+
+
+def test_the_depth_is_found_with_few_queries():
+    result = extract(random_network(20, 10, 20, 1, rng=1), rng=1)
+    assert result.success
+    assert result.stages[0].queries < 0.5 * result.queries.without_certificate
+
+
+def test_every_result_says_its_queries_by_stage():
+    oracle = connect(random_network(10, 8, 1, rng=0))
+    result = extract(oracle, rng=0)
+    assert result.queries == oracle.queries
+    assert {"diagnosis", "depth", "line search", "certificate"} <= set(result.queries.by_stage)
+    assert dataclasses.asdict(result.queries)["total"] == oracle.queries.total
