@@ -47,7 +47,7 @@ that the caller asked for. The certificate adds two parts.
 Where that takes more than ``certificate_samples`` the status is PARTIAL, and says what
 could hide. An input that stands out (by 5 epsilon, beside the noise) contradicts the
 network: lines through it are searched, its certificate's rows are booked to the search,
-and a fresh certificate ends that, at most five in all. What stays unexplained is PARTIAL
+and a fresh certificate ends that, at most five in all. What stays unexplained is APPROXIMATED
 wherever V is an assumption, for it shows that there is more than was found.
 
 Map to the paper
@@ -565,7 +565,7 @@ def _verdict(
     if math.sqrt(seen) <= run.epsilon and against:
         where = np.concatenate([checked.hit_inputs, run.doubts.x])
         return (
-            Status.PARTIAL,
+            Status.APPROXIMATED,
             f"{base}: most inputs agree, but {against} stand out, one at "
             f"{np.array2string(where[0][:6], precision=3)}, and lines through them found no "
             "neurons that explain it; try another seed, or narrowest=... for thin bumps",
