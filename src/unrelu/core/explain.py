@@ -233,10 +233,12 @@ def tolerance_of(result: RecoveryResult, record: Record, answers: str) -> Tolera
     if answers != "values" or each is None or held_out is None:
         return Tolerance(BEYOND_HELD_OUT * stated, record, answers)
     stated = np.asarray(each, dtype=np.float64)
-    size = np.maximum(np.abs(held_out[1]).max(axis=0), np.finfo(np.float64).tiny)
-    spread = size * (held_out[1] / size).std(axis=0)  # squares of large answers overflow
-    exact = np.where(BEYOND_HELD_OUT * stated <= EXACT * spread, EXACT * spread, 0.0)
-    return Tolerance(np.maximum(BEYOND_HELD_OUT * stated, exact), record, answers)
+    typical = held_out[1][: certificate.samples]  # they are asked first, wide ones behind them
+    size = np.maximum(np.abs(typical).max(axis=0), np.finfo(np.float64).tiny)
+    spread = size * (typical / size).std(axis=0)  # squares of large answers overflow
+    exact = stated <= EXACT * spread
+    allowed = np.where(exact, EXACT * spread, BEYOND_HELD_OUT * stated)
+    return Tolerance(allowed, record, answers)
 
 
 def contradictions_of(oracle: Remembered, result: RecoveryResult, answers: str) -> Contradictions:
