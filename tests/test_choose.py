@@ -144,18 +144,27 @@ def test_noisy_and_coarse_answers_go_to_the_learner(wrap):
         assert result.provenance.options["chosen"] == "learn_from_queries"
 
 
-def test_a_hidden_bump_goes_to_the_learner():
-    truth = planted.HOSTILE["bump of width 1e-2"](0)
-    result = extract(truth, rng=0)
-    assert isinstance(result, LearnerResult)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_hidden_bump_is_found_or_goes_to_the_learner(seed):
+    truth = planted.HOSTILE["bump of width 1e-2"](seed)
+    # A budget of the caller's own: the plan's price is that of the method that fails.
+    result = extract(connect(truth, budget=200_000), rng=seed)
+    if not isinstance(
+        result, LearnerResult
+    ):  # a line met it: which seeds, the CPU's rounding says
+        assert result.status is Status.RECOVERED
+        assert compare(result.network, truth, rng=0).relative_error < 1e-6
+        return
     assert "hide or cancel" in result.message
     assert {"plan", "line search"} <= {stage.name for stage in result.stages}
+    assert result.copied
+    assert compare(result.network, truth, rng=0).rms_function_error <= result.epsilon
 
 
 def test_nearly_coincident_hyperplanes_are_not_taken_for_bent_ones():
     truth = planted.clusters(rng=0)
     result = extract(truth, rng=0)
-    assert result.status is Status.APPROXIMATED  # clusters are joined within the learner's epsilon
+    assert result.copied  # exactly, or joined within the learner's epsilon
     assert result.network.depth == 2
     assert compare(result.network, truth, rng=0).relative_error < 1e-3
 

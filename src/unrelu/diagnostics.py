@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from unrelu._numbers import real_number
 from unrelu._random import RandomState, as_generator
 from unrelu._types import BoolArray, FloatArray
 from unrelu.core.answers import between_zero_and_one, vote
@@ -157,8 +158,7 @@ def diagnose(
         another scale, such as pixels in 0..255. An oracle with a box is looked
         at inside it instead.
     """
-    if not scale > 0:
-        raise InvalidInput(f"scale must be positive, got {scale}")
+    scale = real_number(scale, "scale", above=0.0)
     oracle = as_oracle(oracle)
     options = DiagnosisConfig() if config is None else config
     g = as_generator(rng)
