@@ -253,11 +253,13 @@ def explained(oracle: Remembered, result: Result, answers: str) -> Result:
     """Return a result that claims to be recovered only if every answer of the run agrees."""
     if not result.success or result.network is None or result.certificate is None:
         return result
-    found = contradictions_of(oracle, result, answers)
+    tolerance = tolerance_of(result, oracle.record, answers)
+    predict = predicted_answers(result.network, answers, oracle.output_dim)
+    found = find_contradictions(oracle.record, predict, tolerance)
     if found:
         return contradicted(oracle, result, found, answers)
     certificate = result.certificate
-    met = found.excess * float(np.max(tolerance_of(result, oracle.record, answers).tolerance))
+    met = found.excess * float(np.max(tolerance.tolerance))
     if answers != "values" or met <= certificate.tolerance:
         return result
     # What all answers of the run met is what can be stated.
