@@ -146,9 +146,9 @@ class Tolerance:
             most = np.log(np.finfo(np.float64).max) - 1.0
             allowed = size * np.expm1(np.minimum(2.0 * allowed, most))
             allowed = np.minimum(allowed, 1.0)
-        # Below the smallest float32 a probability may have underflowed.
-        tiny = float(np.finfo(np.float32).tiny)
-        return np.asarray(allowed + 8.0 * eps * size + self.grid + self.log_odds * tiny)
+        # A probability may be what is left of one: it is rounded as one is.
+        least = 8.0 * eps * (np.maximum(size, 1.0) if self.log_odds else size)
+        return np.asarray(allowed + least + self.grid)
 
 
 def _grid(record: Record, most: int = 9) -> float:

@@ -225,6 +225,8 @@ class Oracle(abc.ABC):
     row_shape
         Shape of one input as the target sees it, such as ``(1, 28, 28)``; None
         for flat rows.
+    data
+        Rows like those that the target is meant for, ``(n, d)``; None where none were given.
     """
 
     input_dim: int
@@ -233,6 +235,7 @@ class Oracle(abc.ABC):
     meter: Meter
     box: tuple[FloatArray, FloatArray] | None = None
     row_shape: tuple[int, ...] | None = None
+    data: FloatArray | None = None
 
     def __call__(self, x: ArrayLike, *, repeat: int = 0) -> FloatArray:
         """Answer ``x`` of shape ``(n, d)`` with ``(n, m)``.
@@ -366,6 +369,7 @@ class Wrapper(Oracle):
         self.output_dim = inner.output_dim
         self.box = inner.box
         self.row_shape = inner.row_shape
+        self.data = inner.data
 
     @property
     def meter(self) -> Meter:  # type: ignore[override]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from unrelu._numbers import real_number, whole_number
-from unrelu._types import FloatArray
+from unrelu._types import ArrayLike, FloatArray
 from unrelu.errors import InvalidInput, UnreluError
 from unrelu.ledger import Ledger, LedgerBinding
 from unrelu.networks import ReLUNetwork
@@ -24,6 +24,7 @@ from unrelu.oracles.http import HTTPOptions, HTTPOracle
 from unrelu.oracles.input_map import Mapped, checked_range
 from unrelu.oracles.onnx_file import OnnxOracle
 from unrelu.oracles.recorded import Recorded
+from unrelu.oracles.rows import as_rows
 from unrelu.oracles.torch_module import TorchOracle, is_torch_module, load_torchscript
 from unrelu.oracles.wrappers import Batched
 
@@ -43,8 +44,9 @@ def connect(
     output_dim: int | None = None,
     output: str | None = None,
     shape: tuple[int, ...] | None = None,
-    scale: float = 1.0,
-    input_range: tuple[float, float] | None = None,
+    scale: ArrayLike = 1.0,
+    input_range: tuple[ArrayLike, ArrayLike] | None = None,
+    data: Any = None,
     name: str | None = None,
     budget: int | None = None,
     price: float | None = None,
@@ -77,7 +79,13 @@ def connect(
         algorithms see its coordinates as one flat row.
     scale, input_range
         The target is asked at ``scale * x``, and only inside ``input_range``
-        (in its own units); see :class:`~unrelu.oracles.Mapped`.
+        (in its own units); numbers, or one a feature. See
+        :class:`~unrelu.oracles.Mapped`.
+    data
+        Rows like those that the target is meant for, in its own units: an array
+        ``(n, d)``, or the path of a .npy, .csv or .parquet file. They tell
+        where inputs lie and in which units, lines run through them, and the
+        certificate is given on them too.
     name
         The target's identity in the ledger; by default derived from the target.
     budget
@@ -100,8 +108,8 @@ def connect(
     input_dim = None if input_dim is None else whole_number(input_dim, "input_dim", least=1)
     output_dim = None if output_dim is None else whole_number(output_dim, "output_dim", least=1)
     budget = _with_money(budget, price, max_cost)
-    scale = real_number(scale, "scale", above=0.0)
-    input_range = None if input_range is None else checked_range(input_range)
+    if np.ndim(scale) == 0:
+        scale = real_number(scale, "scale", above=0.0)
     if shape is not None:
         shape = _checked_shape(shape, input_dim)
         input_dim = math.prod(shape)
@@ -127,6 +135,11 @@ def connect(
     if name is not None:
         _adapter_of(base).identity = name
 
+    if input_range is not None:
+        input_range = checked_range(input_range, base.input_dim)
+    if data is not None:
+        base.data = as_rows(data, base.input_dim)
+
     binding = None if book is None else book.bind(base.identity, base.input_dim)
     if book is not None and binding is not None:
         _tell_about_name(book, binding)
@@ -144,7 +157,7 @@ def connect(
             if binding is not None:
                 binding.record(binding.keys(point, 0), point, answer, 0)
     oracle: Oracle = base if binding is None else Recorded(base, binding)
-    if scale != 1.0 or input_range is not None:
+    if np.ndim(scale) > 0 or scale != 1.0 or input_range is not None:
         oracle = Mapped(oracle, scale=scale, input_range=input_range)
     return Batched(oracle, batch_size * side_by_side)
 
@@ -206,10 +219,12 @@ def _checked_shape(shape: tuple[int, ...], input_dim: int | None) -> tuple[int, 
     return sizes
 
 
-def _first_point(d: int, input_range: tuple[float, float] | None) -> FloatArray:
+def _first_point(d: int, input_range: tuple[FloatArray, FloatArray] | None) -> FloatArray:
     """Return where the number of outputs is found out: the origin, if it is allowed."""
-    low, high = (-math.inf, math.inf) if input_range is None else input_range
-    return np.full((1, d), 0.0 if low <= 0.0 <= high else (low + high) / 2)
+    if input_range is None:
+        return np.zeros((1, d))
+    low, high = input_range
+    return np.asarray(np.where((low <= 0.0) & (high >= 0.0), 0.0, (low + high) / 2)[None])
 
 
 def _as_adapter(

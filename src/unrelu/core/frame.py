@@ -1,0 +1,290 @@
+"""Centre and scale of each input: where a target's inputs live, and in which units.
+
+The algorithms work at inputs of size one around the origin. A model over raw features takes
+one feature in thousands and the next in thousandths, far from zero. A :class:`Frame` maps
+``u`` of size one to the target's own ``x = center + scale * u``; what is recovered in it is
+written back in the target's units, exactly but for rounding.
+
+Rows like those the model is meant for give a frame (:func:`frame_of_rows`). Without them the
+target itself tells (:func:`find_frame`): how steeply it depends on each input gives the
+units of one input against another's, and where rays from the origin meet its kinks how far
+out all of them lie.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+from collections.abc import Callable
+
+import numpy as np
+import scipy.stats
+
+from unrelu._types import FloatArray
+from unrelu.core.answers import between_zero_and_one
+from unrelu.networks import ReLUNetwork
+from unrelu.oracles.base import Oracle, Wrapper
+
+__all__ = ["Frame", "Framed", "find_frame", "frame_of_rows"]
+
+CHANCE = 1e-4
+"""How often equal units may pass for different ones."""
+REACH = (-4, 6)
+"""Decades over sqrt(d) in which a ray is followed."""
+PER_DECADE = 4
+"""Places on a ray in each: a kink's place is wanted within a factor of two."""
+RAYS = 4
+"""Rays followed, in opposite pairs: far out a class on one side is seldom that on the other."""
+NEAR = 30.0
+"""Kinks within this factor of sqrt(d) are where the algorithms look for them anyway."""
+MULTIPLE = 30.0
+"""A second difference this many roundings high, of float32 at least, is a kink."""
+HALVINGS = 40
+"""Halvings between two points of a ray at most: answers can be read in a part of 1e-12 of it."""
+STRIDE, TRIES = 1e3, 4
+"""A step is made longer or shorter by this factor, this often at most: units from 1e-6 to 1e6."""
+ROUNDED_SUM = 1e-2
+"""Printed probabilities may sum to one only to their last decimal."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Frame:
+    """The map ``x = center + scale * u``.
+
+    Attributes
+    ----------
+    center, scale
+        ``(d,)`` each; scales are positive.
+    source
+        Where they come from, in words.
+    """
+
+    center: FloatArray
+    scale: FloatArray
+    source: str = ""
+
+    def out(self, u: FloatArray) -> FloatArray:
+        """Return the target's ``x`` for ``u``, ``(n, d)``."""
+        return np.asarray(self.center + self.scale * u)
+
+    def into(self, x: FloatArray) -> FloatArray:
+        """Return ``u`` for the target's ``x``, ``(n, d)``."""
+        return np.asarray((x - self.center) / self.scale)
+
+    def network(self, inside: ReLUNetwork) -> ReLUNetwork:
+        """Return a network of ``u`` as one of ``x``: the first layer and the skip term change."""
+        weights, biases, skip = list(inside.weights), list(inside.biases), inside.skip
+        biases[0] = biases[0] - weights[0] @ (self.center / self.scale)
+        weights[0] = weights[0] / self.scale
+        if skip is not None:
+            biases[-1] = biases[-1] - skip @ (self.center / self.scale)
+            skip = skip / self.scale
+        return ReLUNetwork(weights, biases, skip)
+
+    def basis(self, inside: FloatArray) -> FloatArray:
+        """Return orthonormal rows ``(r, d)`` of ``x`` that span what ``inside`` spans in ``u``."""
+        if len(inside) == 0:
+            return inside
+        q, _ = np.linalg.qr((inside / self.scale).T)
+        return np.ascontiguousarray(q.T)
+
+
+class Framed(Wrapper):
+    """An oracle asked in a frame's coordinates."""
+
+    def __init__(self, inner: Oracle, frame: Frame) -> None:
+        super().__init__(inner)
+        self.frame = frame
+        if inner.box is not None:
+            self.box = (frame.into(inner.box[0]), frame.into(inner.box[1]))
+        if inner.data is not None:
+            self.data = frame.into(inner.data)
+
+    def _identity_suffix(self) -> str:
+        digest = hashlib.blake2b(self.frame.center.tobytes() + self.frame.scale.tobytes())
+        return f"|frame:{digest.hexdigest()[:16]}"
+
+    def _answer(self, points: FloatArray, repeat: int) -> FloatArray:
+        x = self.frame.out(points)
+        box = self.inner.box
+        return self.inner._answer(x if box is None else np.clip(x, *box), repeat)
+
+
+def frame_of_rows(rows: FloatArray) -> Frame:
+    """Return mean and standard deviation of each column of ``rows`` ``(n, d)``.
+
+    A column that never changes keeps the unit one.
+    """
+    center = rows.mean(axis=0)
+    spread = rows.std(axis=0)
+    # A mean of equal numbers is off by rounding, and so is their deviation.
+    rounding = len(rows) * np.finfo(np.float64).eps * np.abs(rows).max(axis=0)
+    return Frame(center, np.where(spread > rounding, spread, 1.0), "the rows given")
+
+
+def find_frame(
+    ask: Callable[[FloatArray], FloatArray], d: int, rng: np.random.Generator
+) -> Frame | None:
+    """Look for inputs' units by asking: None where they seem to be one.
+
+    Parameters
+    ----------
+    ask
+        The target, ``(n, d) -> (n, m)``.
+    d
+        Number of inputs.
+
+    Notes
+    -----
+    Takes ``d`` queries and about two hundred; where units differ, twice as many.
+    """
+    ones = np.ones(d)
+    origin = np.zeros(d)
+    place, distance = _along_rays(ask, origin, ones, rng)
+    if place is None:
+        return None
+    steepness = _steepness(ask, place, distance / math.sqrt(d))
+    if steepness is None:
+        return None
+    near = 1.0 / NEAR <= distance / math.sqrt(d) <= NEAR
+    if near and not _uneven(steepness) and np.linalg.norm(place) <= NEAR * math.sqrt(d):
+        return None
+    units = _units(steepness)
+    center, distance = _along_rays(ask, place, units, rng)
+    if center is None:
+        return None
+    # One place is moody: a unit that is off there hides an input. Two tell it better.
+    steepness = _steepness(ask, center, distance / math.sqrt(d) * units)
+    scale = units if steepness is None else units * np.sqrt(_units(steepness * units))
+    return Frame(
+        place, scale * distance / math.sqrt(d), "how steeply, and how far out, the answers bend"
+    )
+
+
+def _read(answers: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return answers as piecewise affine numbers, and their rounding, ``(n, m)`` each.
+
+    Of probabilities these are logarithms against the first; NaN where one of the two is nought.
+    """
+    eps = float(np.finfo(np.float32).eps)
+    if answers.shape[1] == 1 or not between_zero_and_one(answers, ROUNDED_SUM):
+        return answers, eps * np.abs(answers)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = np.log(answers)
+        odds = logs[:, 1:] - logs[:, :1]
+        rounding = np.finfo(np.float64).eps * (1.0 / answers[:, 1:] + 1.0 / answers[:, :1])
+    odds[~np.isfinite(odds)] = np.nan
+    return odds, np.asarray(eps * np.abs(odds) + rounding)
+
+
+def _along_rays(
+    ask: Callable[[FloatArray], FloatArray],
+    origin: FloatArray,
+    units: FloatArray,
+    rng: np.random.Generator,
+) -> tuple[FloatArray | None, float]:
+    """Return a place where answers can be read, and how far out kinks lie, in ``units``.
+
+    Along a ray a ReLU network bends where units switch; before the first and behind the last
+    it is straight. The distance is that of the middle kink; sqrt(d) where no ray bends. The
+    place is the origin, unless probabilities are nought or one there.
+    """
+    d = len(units)
+    t = math.sqrt(d) * np.logspace(*REACH, (REACH[1] - REACH[0]) * PER_DECADE + 1)
+    rays = rng.standard_normal((RAYS // 2, d))
+    rays *= units / np.linalg.norm(rays, axis=1, keepdims=True)
+    rays = np.concatenate([rays, -rays])
+    points = origin + t[None, :, None] * rays[:, None, :]  # (rays, t, d)
+    seen = ask(np.concatenate([origin[None], points.reshape(-1, d)]))
+    read, rounding = _read(seen)
+    place = _readable(ask, origin, points, seen, rounding)
+    answers, rounding = (p[1:].reshape(RAYS, len(t), -1) for p in (read, rounding))
+    part = ((t[1:-1] - t[:-2]) / (t[2:] - t[:-2]))[:, None]
+    straight = answers[:, :-2] + part * (answers[:, 2:] - answers[:, :-2])
+    allowed = MULTIPLE * np.maximum(rounding[:, 1:-1], rounding[:, 2:])
+    bent = (np.abs(answers[:, 1:-1] - straight) > allowed).any(axis=2)
+    where = t[1:-1][np.nonzero(bent)[1]]
+    return place, float(np.exp(np.median(np.log(where)))) if len(where) else math.sqrt(d)
+
+
+def _readable(
+    ask: Callable[[FloatArray], FloatArray],
+    origin: FloatArray,
+    points: FloatArray,
+    seen: FloatArray,
+    rounding: FloatArray,
+) -> FloatArray | None:
+    """Return the origin, or the point of the rays ``(r, t, d)`` that is rounded least.
+
+    Between two neighbours of which one is sure of another class than the other it is sought
+    by halving.
+    """
+    sharp = math.sqrt(np.finfo(np.float64).eps)  # half of the digits
+    coarse = rounding.max(axis=1)  # infinite where there is nothing to read
+    if coarse[0] <= sharp * max(1.0, float(np.abs(seen[0]).max())):
+        return origin
+    flat = np.concatenate([origin[None], points.reshape(-1, points.shape[2])])
+    best = int(np.argmin(coarse))
+    if coarse[best] <= sharp:
+        return np.asarray(flat[best])
+    label = seen[1:].argmax(axis=1).reshape(points.shape[:2])
+    changes = np.argwhere(label[:, 1:] != label[:, :-1])
+    for ray, step in changes:
+        a, b = points[ray, step], points[ray, step + 1]
+        for _ in range(HALVINGS):
+            middle = 0.5 * (a + b)
+            answer = ask(middle[None])
+            if _read(answer)[1].max() <= sharp:
+                return np.asarray(middle)
+            a, b = (middle, b) if answer.argmax() == label[ray, step] else (a, middle)
+    return None
+
+
+def _steepness(
+    ask: Callable[[FloatArray], FloatArray], place: FloatArray, step: float | FloatArray
+) -> FloatArray | None:
+    """Return how steeply each input moves the answers at a place, ``(d,)``.
+
+    A step that leaves what can be read is shortened; one that moves nothing, lengthened.
+    """
+    d = len(place)
+    steps = np.array(np.broadcast_to(step, (d,)))
+    slope = np.zeros(d)
+    (base,), _ = _read(ask(place[None]))
+    if not np.isfinite(base).all():
+        return None
+    todo = np.arange(d)
+    for _ in range(TRIES):
+        moved = place + np.zeros((len(todo), 1))
+        moved[np.arange(len(todo)), todo] += steps[todo]
+        read, rounding = _read(ask(moved))
+        change = np.abs(read - base).max(axis=1)
+        unread = ~np.isfinite(change)
+        still = ~unread & (change <= MULTIPLE * rounding.max(axis=1))
+        good = ~unread & ~still
+        slope[todo[good]] = change[good] / steps[todo[good]]
+        steps[todo[unread]] /= STRIDE
+        steps[todo[still]] *= STRIDE
+        todo = todo[~good]
+        if len(todo) == 0:
+            break
+    return slope
+
+
+def _units(steepness: FloatArray) -> FloatArray:
+    """Return units in which all inputs are about as steep; one that moves nothing is usual."""
+    moving = steepness > 0
+    if not moving.any():
+        return np.ones(len(steepness))
+    usual = float(np.exp(np.log(steepness[moving]).mean()))
+    return np.asarray(np.where(moving, usual / np.where(moving, steepness, 1.0), 1.0))
+
+
+def _uneven(steepness: FloatArray) -> bool:
+    """Whether the steepest input is steeper than chance makes the largest of d Gaussians."""
+    usual = float(np.median(steepness))
+    if usual == 0.0:
+        return bool((steepness > 0).any())
+    most = scipy.stats.halfnorm.isf(CHANCE / len(steepness)) / scipy.stats.halfnorm.ppf(0.5)
+    return bool(steepness.max() > most * usual)
