@@ -1,28 +1,17 @@
-"""Look at a target, choose the algorithm for it, and run it.
+"""Look at a target, ask each method what it offers, and run the best offer.
 
 A diagnosis (:mod:`unrelu.diagnostics`) tells what kind of answers come back
 and how noisy they are. A first look (:mod:`unrelu.lines.first_look`) follows a
 few hyperplanes: those of the first layer never bend, those of later layers do
 (Daniely & Granot, section 3.5.2). Together they take about 700 queries in six
-round trips, and decide:
+round trips. These facts are shown to every method; one that can serve such a
+target offers to do so (``accepts.py`` in its folder), with its reason, its
+price and what it promises. The best offer is run. Where its own checks fail,
+that is one more fact, and the methods are asked again, until one explains the
+answers or none has anything left to offer.
 
-===========================================  =========================================
-What is seen                                 What is done
-===========================================  =========================================
-only labels                                  :func:`recover_span` from labels
-answers constant but for jumps (trees)       nothing more; ASSUMPTION_VIOLATED
-bends everywhere (GELU, tanh, attention)     :func:`recover_span`; ASSUMPTION_VIOLATED
-repeated questions answered differently,     :func:`learn_from_queries`, to ten times
-or coarsely (two or three digits)            the noise
-probabilities whose log-odds bend once       :func:`extract_two_layer` on log-odds
-a hyperplane bends                           :func:`extract_three_layer`
-none bends                                   :func:`extract_two_layer`
-===========================================  =========================================
-
-Where the algorithm's own checks fail, the next one is tried: the learner where
-terms hide or cancel, or noise was too much for exactness; depth 3 where one
-hidden layer does not explain the answers; and at last the span of the first
-layer, which a network of any depth gives away.
+Inputs that do not live at size one around the origin get a frame of their own
+(:mod:`unrelu.core.frame`): by the rows that the caller gave, or by asking.
 
 Guarantee
 ---------
@@ -34,89 +23,52 @@ is PARTIAL here, however sure it is: no network was recovered.
 from __future__ import annotations
 
 import dataclasses
-import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from unrelu._random import RandomState, as_generator
-from unrelu._types import ArrayLike, FloatArray
+from unrelu._types import FloatArray
 from unrelu.core.breakdown import Breakdown, as_breakdown
-from unrelu.core.explain import (
-    NOISE_MULTIPLE,
-    Tolerance,
-    contradicted,
-    contradictions_of,
-    find_contradictions,
-    target_changed,
-    told_if_changed,
-)
-from unrelu.core.price import (
-    UNSURE,
-    Price,
-    price_learner,
-    price_span,
-    price_span_from_labels,
-    price_three_layer,
-    price_two_layer,
-)
+from unrelu.core.explain import target_changed, told_if_changed
+from unrelu.core.frame import Frame, Framed, find_frame, frame_of_rows
+from unrelu.core.price import Price
 from unrelu.core.record import Record, Remembered, remembered
-from unrelu.diagnostics import Diagnosis, DiagnosisConfig, diagnose
+from unrelu.diagnostics import Diagnosis, diagnose
 from unrelu.errors import BudgetExhausted, InvalidInput
-from unrelu.extraction.three_layer import (
-    ThreeLayerConfig,
-    ThreeLayerResult,
-    extract_three_layer,
-)
-from unrelu.extraction.two_layer import TwoLayerConfig, extract_two_layer
-from unrelu.learner.algorithm import LearnerConfig, LearnerResult, learn_with_hints
+from unrelu.extraction import accepts as extraction
+from unrelu.extraction.three_layer import ThreeLayerResult
+from unrelu.learner import accepts as learner
 from unrelu.lines.domains import as_domain
-from unrelu.lines.first_look import FirstLook, FirstLookConfig, take_first_look
-from unrelu.networks import ReLUNetwork
+from unrelu.lines.facts import Area, Facts, Offer
+from unrelu.lines.first_look import FirstLook, take_first_look
+from unrelu.oracles import as_oracle
 from unrelu.oracles.base import Oracle, Wrapper
-from unrelu.oracles.wrappers import Labels, LogOdds
+from unrelu.oracles.wrappers import LogOdds
 from unrelu.progress import Progress, as_progress
-from unrelu.result import Certificate, Provenance, RecoveryResult, StageReport, Status
-from unrelu.span.algorithm import SpanConfig, SpanResult, recover_span
+from unrelu.result import Provenance, RecoveryResult, StageReport, Status
+from unrelu.span import accepts as span
+from unrelu.span.algorithm import SpanResult
 
-__all__ = ["DeepSpanResult", "ExtractConfig", "ExtractionPlan", "extract", "plan_extraction"]
+__all__ = ["DeepSpanResult", "ExtractionPlan", "extract", "plan_extraction"]
 
-Area = str | tuple[ArrayLike, ArrayLike]
+METHODS: tuple[Callable[[Facts], Offer | None], ...] = (
+    extraction.two_layers,
+    extraction.three_layers,
+    learner.learned_copy,
+    span.span_of_values,
+    span.span_of_labels,
+)
+"""All methods that recover something from queries; each says itself what it accepts."""
 
-TWO, THREE, LEARNER = "extract_two_layer", "extract_three_layer", "learn_from_queries"
-SPAN, LABELS, NOTHING = "recover_span", "recover_span from labels", "nothing"
-
-
-@dataclasses.dataclass(frozen=True)
-class ExtractConfig:
-    """Choices of the choice, and the configurations of what may be chosen."""
-
-    noisy: float = 1e-6
-    """Noise over the size of answers above which answers that differ from time to time are
-    taken for noisy; below it, sums are merely taken in another order."""
-    coarse: float = 1e-3
-    """Noise over the size of answers above which exact recovery is not tried."""
-    least_epsilon: float = 1e-3
-    most_epsilon: float = 0.3
-    noise_to_epsilon: float = 10.0
-    """Error asked of the learner, over the spread of the answers: ten times the noise within
-    these limits."""
-    held_out: int = 20_000
-    """Inputs of the learner's certificate at most; what may hide from more has its price."""
-    mostly: float = 0.7
-    parallel: float = 0.99
-    """Hyperplanes of a tight cluster part when they are followed, and seem to bend. Where the
-    first layer holds this part of all hyperplanes, some of them this parallel (cosine), it is
-    taken for the only one."""
-    exact: float = 1e-8
-    """A learned copy is exact where no answer deviates by more than this part of the answers'
-    spread."""
-    diagnosis: DiagnosisConfig = dataclasses.field(default_factory=DiagnosisConfig)
-    look: FirstLookConfig = dataclasses.field(default_factory=FirstLookConfig)
-    two_layer: TwoLayerConfig = dataclasses.field(default_factory=TwoLayerConfig)
-    three_layer: ThreeLayerConfig = dataclasses.field(default_factory=ThreeLayerConfig)
-    learner: LearnerConfig = dataclasses.field(default_factory=LearnerConfig)
-    span: SpanConfig = dataclasses.field(default_factory=SpanConfig)
+PRICES: dict[str, Callable[[Facts], Price]] = {
+    "extract_two_layer": extraction.price_of_two_layers,
+    "extract_three_layer": extraction.price_of_three_layers,
+    "learn_from_queries": learner.price_of_learning,
+    "recover_span": span.price_of_span,
+}
+"""Prices of the methods that a caller may choose for himself."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,8 +86,14 @@ class ExtractionPlan:
         included: a low and a high guess.
     spent
         Queries asked for the plan itself.
+    facts
+        All that is known of the target.
     epsilon
         Error asked of the learner, over the spread of the answers.
+    words
+        What the algorithm does.
+    frame
+        Centre and scale of the inputs, where they are not 0 and 1.
     record
         The answers seen for the plan; what is recovered must explain them too.
     """
@@ -144,18 +102,37 @@ class ExtractionPlan:
     reason: str
     queries: tuple[int, int]
     spent: int
-    diagnosis: Diagnosis
-    look: FirstLook | None = None
+    facts: Facts
     epsilon: float = 0.0
+    words: str = ""
+    frame: Frame | None = None
     record: Record | None = dataclasses.field(default=None, repr=False, compare=False)
+
+    @property
+    def diagnosis(self) -> Diagnosis:
+        """What the first queries said."""
+        return self.facts.diagnosis
+
+    @property
+    def look(self) -> FirstLook | None:
+        """Which of a few hyperplanes bend."""
+        return self.facts.look
+
+    @property
+    def hyperplanes(self) -> float:
+        """Rough number of hyperplanes, as far as they were seen."""
+        return self.facts.hyperplanes
 
     def for_method(self, method: str, reason: str, epsilon: float = 0.0) -> ExtractionPlan:
         """Return the plan and price for a method that the caller chose."""
-        made = _made(method, reason, self.diagnosis, self.spent, self.look, epsilon)
-        return dataclasses.replace(made, record=self.record)
+        return dataclasses.replace(
+            self, method=method, reason=reason, queries=PRICES[method](self.facts),
+            epsilon=epsilon, words=reason,
+        )  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
         """Return the facts as plain values."""
+        frame = self.frame
         return {
             "method": self.method,
             "reason": self.reason,
@@ -165,32 +142,21 @@ class ExtractionPlan:
             "epsilon": self.epsilon or None,
             "look": None if self.look is None else dataclasses.asdict(self.look),
             "diagnosis": self.diagnosis.to_dict(),
-        }
-
-    @property
-    def hyperplanes(self) -> float:
-        """Rough number of hyperplanes, as far as they were seen."""
-        seen = self.diagnosis.hyperplanes
-        if self.look is None or self.look.kinks == 0:
-            return seen or 1.0
-        return math.sqrt(max(1.0, seen or self.look.hyperplanes) * self.look.hyperplanes)
+            "frame": None
+            if frame is None
+            else {"source": frame.source, "center": frame.center.tolist(),
+                  "scale": frame.scale.tolist()},
+        }  # fmt: skip
 
     def sentence(self) -> str:
         """Say it to a person."""
-        if self.method == NOTHING:
-            return f"{self.reason[:1].upper()}{self.reason[1:]}. Nothing can be recovered exactly."
-        words = {
-            TWO: "exact extraction of one hidden layer",
-            THREE: "exact extraction of two hidden layers",
-            LEARNER: f"learning to an error of {self.epsilon:.1g} of the answers' spread",
-            SPAN: "the span of the first layer",
-            LABELS: "the span of the first layer, from labels",
-        }[self.method]
+        seen = f"{self.reason[:1].upper()}{self.reason[1:]}"
+        if not self.method:
+            return f"{seen}. Nothing can be recovered exactly."
         low, high = self.queries
         return (
-            f"{self.reason[:1].upper()}{self.reason[1:]}. Chosen: {words} "
-            f"({self.method.split()[0]}), about {_two_digits(low):,} to {_two_digits(high):,} "
-            "queries, the certificate's included."
+            f"{seen}. Chosen: {self.words} ({self.method.split()[0]}), about "
+            f"{_two_digits(low):,} to {_two_digits(high):,} queries, the certificate's included."
         )
 
 
@@ -223,11 +189,7 @@ class _Boxed(Wrapper):
 
 
 def plan_extraction(
-    oracle: Any,
-    *,
-    domain: Area = "all",
-    rng: RandomState = None,
-    config: ExtractConfig | None = None,
+    oracle: Any, *, domain: Area = "all", rng: RandomState = None
 ) -> ExtractionPlan:
     """Ask about 700 queries, and say which algorithm fits and what it costs.
 
@@ -246,145 +208,94 @@ def plan_extraction(
     BudgetExhausted
         The budget does not even allow this.
     """
-    target = remembered(oracle)
-    options = ExtractConfig() if config is None else config
-    plan = _plan(target, domain, as_generator(rng).spawn(2)[0], options)
-    return dataclasses.replace(plan, record=target.record)
+    return _plan(as_oracle(oracle), domain, as_generator(rng).spawn(2)[0])[0]
 
 
 def _plan(
-    target: Oracle, domain: Area, generator: np.random.Generator, options: ExtractConfig
-) -> ExtractionPlan:
-    before = target.queries.total
-    area = as_domain(domain if target.box is None else target.box, target.input_dim)
-    asked = target
+    oracle: Oracle, domain: Area, generator: np.random.Generator
+) -> tuple[ExtractionPlan, Remembered]:
+    """Return the plan, and the target in its frame."""
+    before = oracle.queries.total
+    area = as_domain(domain if oracle.box is None else oracle.box, oracle.input_dim)
+    frame = None if oracle.data is None or area.kind != "all" else frame_of_rows(oracle.data)
+    target = remembered(oracle if frame is None else Framed(oracle, frame))
+    asked: Oracle = target
     if area.kind == "box" and target.box is None:
         asked = _Boxed(target, area.low, area.high)
     if area.kind == "nonnegative":  # no diagnosis that stays there
-        facts = Diagnosis("values", "float64", 0.0, 0.0, True, True, 1.0, None, None,
-                          target.input_dim, target.output_dim, 0)  # fmt: skip
-        reason = "inputs are non-negative: one hidden layer is assumed"
-        return _made(TWO, reason, facts, 0, orthant=True)
-    facts = diagnose(asked, rng=generator, config=options.diagnosis)
-    look: FirstLook | None = None
-    method, reason = _by_answers(facts, options, bounded=area.kind == "box")
-    if not method:
+        seen = Diagnosis("values", "float64", 0.0, 0.0, True, True, 1.0, None, None,
+                         target.input_dim, target.output_dim, 0)  # fmt: skip
+    else:
+        seen = diagnose(asked, rng=generator)
+    if area.kind == "all" and frame is None and _may_have_units(seen):
+        (probe,) = generator.spawn(1)
+        with target.stage("units"):
+            frame = find_frame(target, target.input_dim, probe)
+        if frame is not None:
+            target = remembered(Framed(oracle, frame))
+            seen = diagnose(target, rng=generator)
+    facts = Facts(seen, None, area.kind, _domain(target, domain), record=target.record)
+    if facts.everywhere and facts.affine_pieces and not facts.coarse and seen.kind != "constant":
         with target.stage("depth"):
-            look = _look(target, facts, generator, options)
-        method, reason = _by_depth(facts, look)
-    epsilon = 0.0
-    if method == LEARNER:
-        noise = facts.noise / facts.scale if facts.scale > 0 else 0.0
-        epsilon = options.noise_to_epsilon * noise
-        epsilon = min(max(epsilon, options.least_epsilon), options.most_epsilon)
-    return _made(method, reason, facts, target.queries.total - before, look, epsilon)
-
-
-def _by_answers(facts: Diagnosis, options: ExtractConfig, *, bounded: bool) -> tuple[str, str]:
-    """Choose by the kind of answers alone; an empty method where depth must decide."""
-    if facts.kind == "labels":
-        if bounded:
-            return NOTHING, (
-                "only labels come back, and inputs are limited to a range: the span needs inputs "
-                "from all of space"
-            )
-        return LABELS, "only labels come back"
-    if facts.kind == "constant":
-        return TWO, "the answers never changed"
-    if facts.locally_constant:
-        return NOTHING, (
-            "the answers are constant but for jumps, as of decision trees or nearest neighbours"
+            facts = dataclasses.replace(facts, look=_look(target, seen, generator))
+    offer = best_offer(facts)
+    spent = target.queries.total - before
+    if offer is None:
+        plan = ExtractionPlan("", _why_nothing(facts), (0, 0), spent, facts)
+    else:
+        plan = ExtractionPlan(
+            offer.method, offer.reason, offer.price, spent, facts, offer.epsilon, offer.words
         )
-    if bounded:
-        return TWO, "inputs are limited to a range: one hidden layer is assumed"
-    if facts.piecewise_linear is False:
-        return SPAN, f"the answers bend smoothly everywhere ({smooth_kind(facts)})"
-    changing = not facts.deterministic and facts.relative_noise > options.noisy
-    if facts.kind == "probabilities":
-        return "", ""
-    if changing or facts.relative_noise > options.coarse:
-        seen = "differ from time to time" if changing else "are coarse"
-        return LEARNER, f"the answers {seen} (noise {facts.relative_noise:.1g} of their size)"
-    return "", ""
+    return dataclasses.replace(plan, frame=frame, record=target.record), target
 
 
-def smooth_kind(facts: Diagnosis) -> str:
-    """Name what a smooth target may be, by how it grows far out."""
-    if facts.growth < 0.5:
-        return "answers saturate: tanh or sigmoid units, or a squashed output"
-    if facts.growth < 1.5:
-        return "answers grow linearly: GELU, SiLU or softplus units, or attention"
-    return "answers grow faster than linearly: products of inputs, as in attention"
+def _domain(target: Oracle, domain: Area) -> Area:
+    return domain if target.box is None else target.box
 
 
-def _look(
-    target: Oracle, facts: Diagnosis, generator: np.random.Generator, options: ExtractConfig
-) -> FirstLook | None:
+def _may_have_units(seen: Diagnosis) -> bool:
+    """Whether it makes sense to ask in which units, and where, inputs live.
+
+    Probabilities that are nought and one everywhere look like labels in several columns.
+    """
+    return not seen.locally_constant and (seen.kind != "labels" or seen.output_dim > 1)
+
+
+def best_offer(facts: Facts) -> Offer | None:
+    """Return the offer of most merit, the cheapest of those; None where nobody offers."""
+    offers = [offer for method in METHODS if (offer := method(facts)) is not None]
+    return max(offers, key=lambda offer: (offer.merit, -offer.price[1]), default=None)
+
+
+def _look(target: Oracle, seen: Diagnosis, generator: np.random.Generator) -> FirstLook | None:
     """Follow a few hyperplanes, those of log-odds where answers are probabilities."""
-    asked, noise = target, facts.noise
-    if facts.kind == "probabilities":
-        if facts.output_dim == 1 or not facts.precision.startswith("float"):
+    asked, noise = target, seen.noise
+    if seen.kind == "probabilities":
+        if seen.output_dim == 1 or not seen.precision.startswith("float"):
             return None  # log(1 - p) loses its digits before anything can be followed
-        seen = target(generator.standard_normal((4, target.input_dim)))
-        asked = LogOdds(target, reference=int(np.argmax(seen.mean(axis=0))))
-        eps = np.finfo(np.float32 if facts.precision == "float32" else np.float64).eps
+        near = target(generator.standard_normal((4, target.input_dim)))
+        asked = LogOdds(target, reference=int(np.argmax(near.mean(axis=0))))
+        eps = np.finfo(np.float32 if seen.precision == "float32" else np.float64).eps
         noise = 4.0 * float(eps)
-    noise = max(noise, 4.0 * float(np.finfo(np.float64).eps) * facts.scale, 1e-300)
+    noise = max(noise, 4.0 * float(np.finfo(np.float64).eps) * seen.scale, 1e-300)
     with np.errstate(invalid="ignore"):
         return take_first_look(
             asked,
             target.input_dim,
             noise=noise,
-            grows="float" in facts.precision,
-            hyperplanes=facts.hyperplanes,
+            grows="float" in seen.precision,
+            hyperplanes=seen.hyperplanes,
             rng=generator,
-            config=options.look,
         )
 
 
-def _by_depth(facts: Diagnosis, look: FirstLook | None) -> tuple[str, str]:
-    if facts.kind == "probabilities":
-        if look is not None and look.deeper:
-            return SPAN, (
-                f"the answers are probabilities, and of their log-odds' hyperplanes {look.deeper} "
-                "bend: more than one hidden layer, which exact recovery needs logits for"
-            )
-        return TWO, "the answers are probabilities: one hidden layer is assumed of their log-odds"
-    assert look is not None
-    if look.deeper:
-        return THREE, f"{look}: more than one hidden layer"
-    return TWO, f"{look}: taken for one hidden layer"
-
-
-def _made(
-    method: str,
-    reason: str,
-    facts: Diagnosis,
-    spent: int,
-    look: FirstLook | None = None,
-    epsilon: float = 0.0,
-    *,
-    orthant: bool = False,
-) -> ExtractionPlan:
-    plan = ExtractionPlan(method, reason, (0, 0), spent, facts, look, epsilon)
-    k, d, m = plan.hyperplanes, facts.input_dim, facts.output_dim
-    coarse = facts.relative_noise > 1e-10
-    first = 0.5
-    if look is not None and look.first + look.deeper:
-        first = (look.first + 0.5) / (look.first + look.deeper + 1.0)
-    ranks = (max(1.0, d / 10.0), max(1.0, d / 2.0))  # where nothing tells the rank
-    if facts.hyperplanes is not None:
-        ranks = (min(d, k * first / UNSURE), min(float(d), k * UNSURE))
-    prices: dict[str, Price] = {
-        TWO: price_two_layer(d, m, k, coarse=coarse, orthant=orthant),
-        THREE: price_three_layer(
-            d, m, k, first, coarse=coarse, log_odds=facts.kind == "probabilities"
-        ),
-        LEARNER: price_learner(d, k, coarse=coarse),
-        SPAN: price_span(d, m, ranks),
-        LABELS: price_span_from_labels(d, ranks),
-    }
-    return dataclasses.replace(plan, queries=prices.get(method, (0, 0)))
+def _why_nothing(facts: Facts) -> str:
+    if facts.diagnosis.kind == "labels":
+        return (
+            "only labels come back, and inputs are limited to a range: the span needs inputs "
+            "from all of space"
+        )
+    return "the answers are constant but for jumps, as of decision trees or nearest neighbours"
 
 
 def _two_digits(value: int) -> int:
@@ -401,7 +312,6 @@ def extract(
     plan: ExtractionPlan | None = None,
     rng: RandomState = None,
     progress: Progress | None = None,
-    config: ExtractConfig | None = None,
 ) -> RecoveryResult:
     """Recover what can be recovered of a target, by the algorithm that fits it.
 
@@ -412,7 +322,6 @@ def extract(
         :func:`~unrelu.oracles.as_oracle` takes.
     domain
         Where it may be asked: ``"all"``, ``"nonnegative"`` or a box ``(low, high)``.
-        In a bounded domain one hidden layer is assumed.
     plan
         What :func:`plan_extraction` returned for the same oracle and seed; made
         here otherwise.
@@ -420,46 +329,43 @@ def extract(
         Seed or generator; the same seed gives the same result.
     progress
         Receives updates while it runs.
-    config
-        Tolerances and sizes.
 
     Returns
     -------
     RecoveryResult
-        A :class:`TwoLayerResult`, :class:`ThreeLayerResult` or
-        :class:`LearnerResult` with a network; or, PARTIAL at most, a
-        :class:`SpanResult`. The message begins with the reason for the choice.
+        The result of the algorithm that was chosen; a :class:`SpanResult`,
+        PARTIAL at most, where no network could be had. The message begins with
+        the reason for the choice.
     """
     if plan is not None and not isinstance(plan, ExtractionPlan):
         raise InvalidInput(f"plan must be what plan_extraction returned, got {plan!r}")
-    target = remembered(oracle, None if plan is None else plan.record)
-    if target.box is not None:
-        domain = target.box
-    options = ExtractConfig() if config is None else config
+    source = as_oracle(oracle)
     meter = as_progress(progress)
     provenance = Provenance(
-        algorithm="extract", seed=rng if isinstance(rng, int) else None, target=target.identity
+        algorithm="extract", seed=rng if isinstance(rng, int) else None, target=source.identity
     )
     planner, stream = as_generator(rng).spawn(2)
     if plan is None:
         try:
             with as_breakdown():
-                plan = _plan(target, domain, planner, options)
+                plan, target = _plan(source, domain, planner)
         except BudgetExhausted as error:
             return RecoveryResult(
                 Status.BUDGET_EXHAUSTED, f"{error}; not even the depth was found",
-                target.queries, provenance,
+                source.queries, provenance,
             )  # fmt: skip
         except Breakdown as error:
-            return RecoveryResult(Status.NUMERICAL_FAILURE, str(error), target.queries, provenance)
+            return RecoveryResult(Status.NUMERICAL_FAILURE, str(error), source.queries, provenance)
+    else:
+        framed = source if plan.frame is None else Framed(source, plan.frame)
+        target = remembered(framed, plan.record)
     meter.update("plan", 1, 1, plan.reason)
     low, high = plan.queries
     spent = target.allowance.spent
     target.allowance.plan(
         (spent + low, spent + high), settled=plan.diagnosis.hyperplanes is not None
     )
-    run = _Run(target, domain, plan, stream, meter, options)
-    result, reason = run.choose()
+    chosen, result = _attempts(target, plan, stream, meter, provenance)
     if not result.success and result.status is not Status.BUDGET_EXHAUSTED:
         result = told_if_changed(target, result, plan.diagnosis.noise)
     stage = StageReport(
@@ -472,263 +378,92 @@ def extract(
             **({} if plan.look is None else dataclasses.asdict(plan.look)),
         },
     )
+    result = dataclasses.replace(
+        result,
+        queries=target.queries,
+        provenance=dataclasses.replace(provenance, options={"chosen": chosen}),
+        stages=(stage, *result.stages),
+    )
+    return result if plan.frame is None else _in_own_units(result, plan.frame)
+
+
+def _attempts(
+    target: Remembered,
+    plan: ExtractionPlan,
+    rng: np.random.Generator,
+    meter: Progress,
+    provenance: Provenance,
+) -> tuple[str, RecoveryResult]:
+    """Run offers until one explains the answers; return its method and result."""
+    facts = dataclasses.replace(plan.facts, record=target.record)
+    reasons: list[str] = []
+    stages: list[StageReport] = []
+    best: tuple[str, RecoveryResult] | None = None
+    while (offer := best_offer(facts)) is not None:
+        meter.update(offer.method, 0, None, offer.reason)
+        result = offer.run(target, rng, meter)
+        reasons.append(offer.reason)
+        told = dataclasses.replace(
+            result,
+            message=f"{_joined(reasons)}. {result.message}",
+            stages=(*stages, *result.stages),
+        )
+        if best is None or _says_something(result):
+            best = offer.method, told
+        if result.copied or result.status is Status.BUDGET_EXHAUSTED or target_changed(result):
+            break
+        stages.extend(result.stages)
+        facts = facts.after(offer.method, result)
+    if best is None:
+        return "nothing", _nothing(target, plan, provenance)
+    return best[0], _with_first_layer(_no_network(best[1], facts), facts)
+
+
+def _joined(reasons: list[str]) -> str:
+    return ", but ".join(reasons)
+
+
+def _says_something(result: RecoveryResult) -> bool:
+    """Whether a later attempt found anything at all: a network, or a span."""
+    return not isinstance(result, SpanResult) or result.rank > 0
+
+
+def _nothing(target: Remembered, plan: ExtractionPlan, provenance: Provenance) -> RecoveryResult:
+    seen = plan.diagnosis
+    message = (
+        "This is no ReLU network, and none is returned. What was still learned: "
+        f"{seen.input_dim} inputs, {seen.output_dim} outputs, {seen.precision} answers"
+    )
+    if seen.kind == "labels":
+        message = "Nothing was recovered; give no range if the target takes any input"
+    message = f"{plan.reason}. {message}"
+    return RecoveryResult(Status.ASSUMPTION_VIOLATED, message, target.queries, provenance)
+
+
+def _no_network(result: RecoveryResult, facts: Facts) -> RecoveryResult:
+    """Say of a smooth target's span that the target is no ReLU network."""
+    if facts.diagnosis.piecewise_linear is not False or not isinstance(result, SpanResult):
+        return result
+    status = result.status
+    if status is not Status.BUDGET_EXHAUSTED:
+        status = Status.ASSUMPTION_VIOLATED
     return dataclasses.replace(
         result,
-        message=f"{reason}. {result.message}",
-        queries=target.queries,
-        provenance=dataclasses.replace(provenance, options={"chosen": run.chosen}),
-        stages=(stage, *run.stages, *result.stages),
+        status=status,
+        message="This is no ReLU network that could be recovered, and none is returned. What was "
+        f"seen and still learned: {result.message}",
     )
 
 
-class _Run:
-    """The algorithms tried, one after another, until one explains the answers."""
-
-    def __init__(
-        self,
-        target: Remembered,
-        domain: Area,
-        plan: ExtractionPlan,
-        rng: np.random.Generator,
-        meter: Progress,
-        options: ExtractConfig,
-    ) -> None:
-        self.target, self.domain, self.plan = target, domain, plan
-        self.rng, self.meter, self.options = rng, meter, options
-        self.chosen = plan.method
-        self.flat_tried = self.deep_tried = False
-        self.stages: list[StageReport] = []
-        self.rejected: list[ReLUNetwork] = []
-
-    def choose(self) -> tuple[RecoveryResult, str]:
-        """Return a result and the reason that led to it."""
-        reason = self.plan.reason
-        method = self.plan.method
-        if method == NOTHING:
-            return self._nothing(), reason
-        if method == LABELS:
-            return self._span(labels=True), reason
-        if method == SPAN:
-            found = self._span()
-            if self.plan.diagnosis.piecewise_linear is False:
-                found = dataclasses.replace(
-                    found, status=_worst(found, Status.ASSUMPTION_VIOLATED),
-                    message="This is no ReLU network, and none is returned. What was still "
-                    f"learned: {found.message}",
-                )  # fmt: skip
-            return found, reason
-        if method == LEARNER:
-            return self._learn(self.plan.epsilon), reason
-        if method == THREE:
-            return self._three(reason)
-        if self.plan.look is not None and self.plan.look.kinks == 0:
-            # Affine, or flat where it was looked at: only a long line tells.
-            deep = extract_three_layer(
-                self.target, rng=self.rng, progress=self.meter, config=self.options.three_layer
-            )
-            if deep.first_width > 0 or deep.status is Status.BUDGET_EXHAUSTED:
-                self.chosen = THREE
-                return deep, f"{self.plan.look}, but there are some far out"
-            self._remember(deep)
-        return self._two(reason)
-
-    # -------------------------------------------------------------- algorithms
-
-    def _two(self, reason: str) -> tuple[RecoveryResult, str]:
-        facts = self.plan.diagnosis
-        several = facts.kind == "probabilities" and facts.output_dim > 1
-        flat = extract_two_layer(
-            self.target,
-            domain=self.domain,
-            answers="probabilities" if several else "auto",
-            rng=self.rng,
-            progress=self.meter,
-            config=self.options.two_layer,
-        )
-        self.chosen, self.flat_tried = TWO, True
-        everywhere = isinstance(self.domain, str) and self.domain == "all"
-        if flat.success or flat.status is Status.BUDGET_EXHAUSTED or not everywhere:
-            return flat, reason
-        if target_changed(flat):
-            return flat, reason
-        values = flat.answers == "values"
-        self._remember(flat)
-        if flat.status in {Status.ILL_CONDITIONED, Status.ASSUMPTION_VIOLATED} and values:
-            why = "the noise is too much for exactness"
-            if flat.status is Status.ASSUMPTION_VIOLATED:
-                why = "terms hide or cancel between the points asked"
-            noise = self.plan.diagnosis.noise / (self.plan.diagnosis.scale or 1.0)
-            epsilon = self.options.noise_to_epsilon * noise
-            learned = self._learn(
-                min(max(epsilon, self.options.least_epsilon), self.options.most_epsilon)
-            )
-            return learned, f"{reason}, but {why}"
-        if values and not self.deep_tried:
-            return self._three(f"{reason}, but one hidden layer does not explain the answers")
-        self.meter.update("span", 0, None)
-        span = self._span()
-        if not span.rank:
-            self.chosen = TWO
-            return flat, reason
-        return span, f"{reason}, but one hidden layer does not explain them"
-
-    def _three(self, reason: str) -> tuple[RecoveryResult, str]:
-        deep = extract_three_layer(
-            self.target, rng=self.rng, progress=self.meter, config=self.options.three_layer
-        )
-        self.chosen, self.deep_tried = THREE, True
-        if deep.success or deep.status is Status.BUDGET_EXHAUSTED or target_changed(deep):
-            return deep, reason
-        self._remember(deep)
-        look = self.plan.look
-        if self._clustered(deep) and not self.flat_tried:
-            return self._two(f"{look}, but many of the first layer's nearly coincide")
-        if look is not None and look.deeper == 1 and look.first >= 3 and not self.flat_tried:
-            return self._two(f"{look}, but two hidden layers do not explain the answers")
-        span = self._span()
-        if not span.rank:
-            self.chosen = THREE
-            return deep, reason
-        found = _deep_span(span, deep)
-        return found, f"{reason}, and two do not explain the answers ({_first_sentence(deep)})"
-
-    def _clustered(self, deep: ThreeLayerResult) -> bool:
-        """Whether the hyperplanes found are nearly all, and some nearly coincide."""
-        if deep.first_width < max(2.0, self.options.mostly * self.plan.hyperplanes):
-            return False
-        rows = deep.first_weights / np.linalg.norm(deep.first_weights, axis=1, keepdims=True)
-        cosines = np.abs(rows @ rows.T) - np.eye(len(rows))
-        return bool(cosines.max() > self.options.parallel)
-
-    def _learn(self, epsilon: float) -> RecoveryResult:
-        self.chosen = LEARNER
-        learned = learn_with_hints(
-            self.target,
-            self._contradicting(),
-            epsilon=epsilon,
-            relative=True,
-            certificate_samples=self.options.held_out,
-            rng=self.rng,
-            progress=self.meter,
-            config=self.options.learner,
-        )
-        told = learned.certificate
-        if told is None or learned.status in {Status.BUDGET_EXHAUSTED, Status.ASSUMPTION_VIOLATED}:
-            return learned
-        # Nobody asked for this epsilon: what was measured counts, not what could still hide.
-        close = float(told.details["square loss"]) <= learned.epsilon**2
-        return self._copy(learned) if close else learned
-
-    def _contradicting(self) -> tuple[FloatArray, FloatArray]:
-        """Return inputs and answers that networks of earlier attempts do not explain."""
-        facts, record = self.plan.diagnosis, self.target.record
-        allowed = max(NOISE_MULTIPLE * facts.noise, self.options.exact * facts.scale)
-        tolerance = Tolerance(allowed, record, "values")
-        points = [np.empty((0, facts.input_dim))]
-        answers = [np.empty((0, facts.output_dim))]
-        for network in self.rejected:
-            found = find_contradictions(record, network, tolerance)
-            if found:
-                points.append(found.points)
-                answers.append(found.answers)
-        return np.concatenate(points), np.concatenate(answers)
-
-    def _copy(self, learned: LearnerResult) -> RecoveryResult:
-        """Call a learned copy approximated, unless it is exact within the answers' noise.
-
-        Nobody asked for its epsilon, so that it promises nothing on its own.
-        """
-        told = learned.certificate
-        assert told is not None
-        certificate = _judged(self.target, learned, self.options.exact * told.scale)
-        exact = dataclasses.replace(learned, certificate=certificate)
-        if learned.success and not contradictions_of(self.target, exact, "values"):
-            return exact
-        copy = dataclasses.replace(
-            learned,
-            status=Status.APPROXIMATED,
-            message=f"a copy that comes close, not the target itself: {learned.message}",
-            certificate=dataclasses.replace(
-                told, tolerance=max(told.tolerance, NOISE_MULTIPLE * learned.noise)
-            ),
-        )
-        found = contradictions_of(self.target, copy, "values")
-        if found:
-            copy = contradicted(self.target, copy, found, "values", Status.APPROXIMATED)
-        return dataclasses.replace(copy, certificate=told)
-
-    def _span(self, *, labels: bool = False) -> SpanResult:
-        self.chosen = LABELS if labels else SPAN
-        asked: Oracle = self.target
-        if labels and asked.output_dim > 1:
-            asked = Labels(asked)
-        result = recover_span(
-            asked,
-            answers="labels" if labels else "values",
-            rng=self.rng,
-            progress=self.meter,
-            config=self.options.span,
-        )
-        if result.success:
-            result = dataclasses.replace(
-                result, status=Status.PARTIAL,
-                message="The span of the first layer was recovered, no network: "
-                f"{result.message}",
-            )  # fmt: skip
+def _with_first_layer(result: RecoveryResult, facts: Facts) -> RecoveryResult:
+    """Join a span with the hyperplanes of the first layer that an attempt has found."""
+    deep = facts.tried("extract_three_layer")
+    if not isinstance(result, SpanResult) or not isinstance(deep, ThreeLayerResult):
         return result
-
-    def _nothing(self) -> RecoveryResult:
-        facts = self.plan.diagnosis
-        message = (
-            "This is no ReLU network, and none is returned. What was still learned: "
-            f"{facts.input_dim} inputs, {facts.output_dim} outputs, {facts.precision} answers"
-        )
-        if facts.kind == "labels":
-            message = "Nothing was recovered; give no range if the target takes any input"
-        return RecoveryResult(
-            Status.ASSUMPTION_VIOLATED, message, self.target.queries, Provenance("extract")
-        )
-
-    def _remember(self, result: RecoveryResult) -> None:
-        """Keep what an attempt has seen that is followed by another."""
-        self.stages.extend(result.stages)
-        if result.network is not None:
-            self.rejected.append(result.network)
-
-
-def _judged(target: Remembered, learned: LearnerResult, tolerance: float) -> Certificate:
-    """Return the learner's certificate with the tolerance of an exact copy."""
-    assert learned.network is not None
-    assert learned.certificate is not None
-    held_out = target.record.of_stage("certificate")
-    assert held_out is not None
-    x, y = (part[-learned.certificate.samples :] for part in held_out)
-    told = learned.certificate
-    return Certificate.from_deviations(
-        y - learned.network(x),
-        scale=told.scale,
-        tolerance=tolerance,
-        confidence=told.confidence,
-        distribution=told.distribution,
-        details=told.details,
-    )
-
-
-def _worst(result: RecoveryResult, status: Status) -> Status:
-    """Return ``status`` unless the budget ended the run."""
-    return result.status if result.status is Status.BUDGET_EXHAUSTED else status
-
-
-def _first_sentence(result: RecoveryResult) -> str:
-    return result.message.split("; ")[0].rstrip(".")
-
-
-def _deep_span(span: SpanResult, deep: ThreeLayerResult) -> DeepSpanResult:
-    """Join the span with the hyperplanes of the first layer that were found."""
-    fields = {f.name: getattr(span, f.name) for f in dataclasses.fields(span)}
+    fields = {f.name: getattr(result, f.name) for f in dataclasses.fields(SpanResult)}
     if deep.first_width:
         fields["message"] = (
-            f"{deep.first_width} hyperplanes of the first layer were found. {span.message}"
+            f"{result.message}. {deep.first_width} hyperplanes of the first layer were found"
         )
     return DeepSpanResult(
         **fields,
@@ -736,3 +471,22 @@ def _deep_span(span: SpanResult, deep: ThreeLayerResult) -> DeepSpanResult:
         first_weights=deep.first_weights,
         first_biases=deep.first_biases,
     )
+
+
+def _in_own_units(result: RecoveryResult, frame: Frame) -> RecoveryResult:
+    """Return a result of a frame's coordinates in the target's own."""
+    changes: dict[str, Any] = {}
+    if result.network is not None:
+        changes["network"] = frame.network(result.network)
+    if isinstance(result, SpanResult):
+        changes["basis"] = frame.basis(result.basis)
+    rows = getattr(result, "first_weights", None)
+    if rows is not None and len(rows):
+        length = np.linalg.norm(rows / frame.scale, axis=1)
+        biases = getattr(result, "first_biases") - rows @ (frame.center / frame.scale)  # noqa: B009
+        changes["first_weights"] = rows / frame.scale / length[:, None]
+        changes["first_biases"] = biases / length
+    if result.certificate is not None:
+        told = f"{result.certificate.distribution}, with centre and scale of {frame.source}"
+        changes["certificate"] = dataclasses.replace(result.certificate, distribution=told)
+    return dataclasses.replace(result, **changes)

@@ -19,7 +19,6 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-import scipy.stats
 
 from unrelu._types import FloatArray
 from unrelu.core.answers import between_zero_and_one
@@ -28,8 +27,6 @@ from unrelu.oracles.base import Oracle, Wrapper
 
 __all__ = ["Frame", "Framed", "find_frame", "frame_of_rows"]
 
-CHANCE = 1e-4
-"""How often equal units may pass for different ones."""
 REACH = (-4, 6)
 """Decades over sqrt(d) in which a ray is followed."""
 PER_DECADE = 4
@@ -37,7 +34,8 @@ PER_DECADE = 4
 RAYS = 4
 """Rays followed, in opposite pairs: far out a class on one side is seldom that on the other."""
 NEAR = 30.0
-"""Kinks within this factor of sqrt(d) are where the algorithms look for them anyway."""
+"""Kinks within this factor of sqrt(d) are where the algorithms look for them anyway, and units
+that differ by less are no hindrance to them."""
 MULTIPLE = 30.0
 """A second difference this many roundings high, of float32 at least, is a kink."""
 HALVINGS = 40
@@ -170,7 +168,7 @@ def _read(answers: FloatArray) -> tuple[FloatArray, FloatArray]:
     eps = float(np.finfo(np.float32).eps)
     if answers.shape[1] == 1 or not between_zero_and_one(answers, ROUNDED_SUM):
         return answers, eps * np.abs(answers)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         logs = np.log(answers)
         odds = logs[:, 1:] - logs[:, :1]
         rounding = np.finfo(np.float64).eps * (1.0 / answers[:, 1:] + 1.0 / answers[:, :1])
@@ -220,9 +218,11 @@ def _readable(
     Between two neighbours of which one is sure of another class than the other it is sought
     by halving.
     """
-    sharp = math.sqrt(np.finfo(np.float64).eps)  # half of the digits
+    if seen.shape[1] == 1 or not between_zero_and_one(seen, ROUNDED_SUM):
+        return origin
+    sharp = math.sqrt(np.finfo(np.float32).eps)  # half of the digits, of float32 at least
     coarse = rounding.max(axis=1)  # infinite where there is nothing to read
-    if coarse[0] <= sharp * max(1.0, float(np.abs(seen[0]).max())):
+    if coarse[0] <= sharp:
         return origin
     flat = np.concatenate([origin[None], points.reshape(-1, points.shape[2])])
     best = int(np.argmin(coarse))
@@ -230,7 +230,7 @@ def _readable(
         return np.asarray(flat[best])
     label = seen[1:].argmax(axis=1).reshape(points.shape[:2])
     changes = np.argwhere(label[:, 1:] != label[:, :-1])
-    for ray, step in changes:
+    for ray, step in changes[:RAYS]:
         a, b = points[ray, step], points[ray, step + 1]
         for _ in range(HALVINGS):
             middle = 0.5 * (a + b)
@@ -282,9 +282,6 @@ def _units(steepness: FloatArray) -> FloatArray:
 
 
 def _uneven(steepness: FloatArray) -> bool:
-    """Whether the steepest input is steeper than chance makes the largest of d Gaussians."""
+    """Whether the steepest input is far steeper than usual."""
     usual = float(np.median(steepness))
-    if usual == 0.0:
-        return bool((steepness > 0).any())
-    most = scipy.stats.halfnorm.isf(CHANCE / len(steepness)) / scipy.stats.halfnorm.ppf(0.5)
-    return bool(steepness.max() > most * usual)
+    return bool(steepness.max() > NEAR * usual)

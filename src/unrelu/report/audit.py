@@ -21,7 +21,6 @@ from unrelu._random import RandomState, as_generator
 from unrelu._types import FloatArray
 from unrelu._version import __version__
 from unrelu.choose import (
-    NOTHING,
     DeepSpanResult,
     ExtractionPlan,
     extract,
@@ -310,7 +309,7 @@ def _verdict(
             f"{also}",
         )
     reason = f"{plan.reason[:1].upper()}{plan.reason[1:]}"
-    if plan.diagnosis.piecewise_linear is False or plan.method == NOTHING:
+    if plan.diagnosis.piecewise_linear is False or not plan.method:
         learned = (
             f"{plan.diagnosis.input_dim} inputs, {plan.diagnosis.output_dim} outputs, "
             f"{plan.diagnosis.precision} answers"

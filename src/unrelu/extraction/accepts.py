@@ -1,0 +1,133 @@
+"""What exact extraction accepts: which targets, at which price, with which promise."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from unrelu.core.price import Price, price_three_layer, price_two_layer
+from unrelu.core.record import Remembered
+from unrelu.extraction.three_layer import ThreeLayerResult, extract_three_layer
+from unrelu.extraction.two_layer import TwoLayerResult, extract_two_layer
+from unrelu.lines.facts import Facts, Merit, Offer
+from unrelu.progress import Progress
+from unrelu.result import RecoveryResult, Status
+
+__all__ = ["price_of_three_layers", "price_of_two_layers", "three_layers", "two_layers"]
+
+TWO, THREE = "extract_two_layer", "extract_three_layer"
+
+MOSTLY = 0.7
+PARALLEL = 0.99
+"""Hyperplanes of a tight cluster part when they are followed, and seem to bend. Where the first
+layer holds this part of all hyperplanes, some of them this parallel (cosine), it is taken for
+the only one."""
+FEW = 3
+"""Hyperplanes that go on unbent beside a single one that bends: it may be a cluster's."""
+
+
+def price_of_two_layers(facts: Facts) -> Price:
+    """Return the price of one hidden layer."""
+    seen = facts.diagnosis
+    return price_two_layer(
+        seen.input_dim, seen.output_dim, facts.hyperplanes,
+        coarse=facts.rounded, orthant=facts.area == "nonnegative",
+    )  # fmt: skip
+
+
+def price_of_three_layers(facts: Facts) -> Price:
+    """Return the price of two hidden layers."""
+    seen = facts.diagnosis
+    return price_three_layer(
+        seen.input_dim, seen.output_dim, facts.hyperplanes, facts.first_share,
+        coarse=facts.rounded, log_odds=facts.probabilities,
+    )  # fmt: skip
+
+
+def two_layers(facts: Facts) -> Offer | None:
+    """Offer to recover one hidden layer (Daniely & Granot, Theorems 1 and 2)."""
+    if not facts.affine_pieces or facts.tried(TWO) is not None:
+        return None
+    merit, reason = Merit.NETWORK, ""
+    deep, look = facts.tried(THREE), facts.look
+    if facts.area == "nonnegative":
+        reason = "inputs are non-negative: one hidden layer is assumed"
+    elif facts.diagnosis.kind == "constant":
+        reason = "the answers never changed"
+    elif facts.area == "box":
+        reason = "inputs are limited to a range: one hidden layer is assumed"
+    elif facts.coarse:
+        return None
+    elif isinstance(deep, ThreeLayerResult) and facts.deeper:
+        merit = Merit.RETRY
+        if _clustered(deep, facts.hyperplanes):
+            reason = "many of the first layer's nearly coincide"
+        elif look is not None and look.deeper == 1 and look.first >= FEW:
+            reason = "two hidden layers do not explain the answers"
+        else:
+            return None
+    elif facts.deeper:
+        return None
+    elif facts.probabilities:
+        reason = "the answers are probabilities: one hidden layer is assumed of their log-odds"
+    else:
+        reason = f"{look}: taken for one hidden layer"
+        # Affine, or flat where it was looked at: only a long line tells.
+        merit = Merit.RETRY if look is not None and look.kinks == 0 else Merit.NETWORK
+    return Offer(
+        TWO, "exact extraction of one hidden layer", reason, merit, price_of_two_layers(facts),
+        functools.partial(_two, facts),
+    )  # fmt: skip
+
+
+def _two(
+    facts: Facts, target: Remembered, rng: np.random.Generator, progress: Progress
+) -> RecoveryResult:
+    several = facts.probabilities and facts.diagnosis.output_dim > 1
+    return extract_two_layer(
+        target,
+        domain=facts.domain,
+        answers="probabilities" if several else "auto",
+        rng=rng,
+        progress=progress,
+    )
+
+
+def _clustered(deep: ThreeLayerResult, hyperplanes: float) -> bool:
+    """Whether the hyperplanes found are nearly all, and some nearly coincide."""
+    if deep.first_width < max(2.0, MOSTLY * hyperplanes):
+        return False
+    rows = deep.first_weights / np.linalg.norm(deep.first_weights, axis=1, keepdims=True)
+    cosines = np.abs(rows @ rows.T) - np.eye(len(rows))
+    return bool(cosines.max() > PARALLEL)
+
+
+def three_layers(facts: Facts) -> Offer | None:
+    """Offer to recover two hidden layers (Daniely & Granot, Theorem 3)."""
+    if not facts.everywhere or not facts.affine_pieces or facts.coarse:
+        return None
+    if facts.tried(THREE) is not None or facts.diagnosis.kind == "constant":
+        return None
+    flat, look = facts.tried(TWO), facts.look
+    merit = Merit.NETWORK
+    if flat is not None:
+        unexplained = flat.status not in {Status.ILL_CONDITIONED, Status.ASSUMPTION_VIOLATED}
+        values = isinstance(flat, TwoLayerResult) and flat.answers == "values"
+        if not (unexplained and values):
+            return None
+        merit, reason = Merit.RETRY, "one hidden layer does not explain the answers"
+    elif facts.deeper:
+        reason = f"{look}: more than one hidden layer"
+    elif look is not None and look.kinks == 0 and not facts.probabilities:
+        reason = f"{look}; there may be some far out"
+    else:
+        return None
+    return Offer(
+        THREE, "exact extraction of two hidden layers", reason, merit,
+        price_of_three_layers(facts), _three,
+    )  # fmt: skip
+
+
+def _three(target: Remembered, rng: np.random.Generator, progress: Progress) -> RecoveryResult:
+    return extract_three_layer(target, rng=rng, progress=progress)

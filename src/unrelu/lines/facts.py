@@ -1,0 +1,208 @@
+"""What is known of a target when a method is chosen, and what a method offers to do about it.
+
+:mod:`unrelu.choose` looks at a target once and shows the facts to every method. A method that
+can serve it answers with an :class:`Offer`: what it saw, at which price, with which promise.
+An attempt that failed is a fact too, so that a method may offer to go on from there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from unrelu._types import ArrayLike, FloatArray
+from unrelu.core.explain import (
+    NOISE_MULTIPLE,
+    Tolerance,
+    find_contradictions,
+    predicted_answers,
+)
+from unrelu.core.price import UNSURE, Price
+from unrelu.core.record import Record, Remembered
+from unrelu.diagnostics import Diagnosis
+from unrelu.lines.first_look import FirstLook
+from unrelu.progress import Progress
+from unrelu.result import RecoveryResult
+
+__all__ = ["Area", "Facts", "Merit", "Offer", "Run"]
+
+Area = str | tuple[ArrayLike, ArrayLike]
+Run = Callable[[Remembered, np.random.Generator, Progress], RecoveryResult]
+
+NOISY = 1e-6
+"""Noise over the size of answers above which answers that differ from time to time are taken
+for noisy; below it, sums are merely taken in another order."""
+COARSE = 1e-3
+"""Noise over the size of answers above which exact recovery is not tried."""
+ROUNDING = 1e-10
+"""Noise over the size of answers that float64 arithmetic does not reach by itself."""
+EXACT_COPY = 1e-8
+"""A learned copy is exact where no answer deviates by more than this part of their spread."""
+
+
+class Merit(enum.IntEnum):
+    """What a method promises, the least first."""
+
+    NOTHING = 0
+    """To say why nothing can be recovered."""
+    PART = 1
+    """A part of the network."""
+    COPY = 2
+    """A network that comes close."""
+    RETRY = 3
+    """The network, though the facts speak for another depth."""
+    NETWORK = 4
+    """The network."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """What is known of a target.
+
+    Attributes
+    ----------
+    diagnosis
+        Kind of answers, noise, precision, smoothness.
+    look
+        Which of a few hyperplanes bend; None where none were followed.
+    area
+        ``"all"``, ``"nonnegative"`` or ``"box"``: where the target may be asked.
+    domain
+        The same as the caller gave it.
+    attempts
+        Names of the methods that have been tried, and their results.
+    record
+        All answers seen.
+    """
+
+    diagnosis: Diagnosis
+    look: FirstLook | None = None
+    area: str = "all"
+    domain: Area = "all"
+    attempts: tuple[tuple[str, RecoveryResult], ...] = ()
+    record: Record | None = None
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether the target answers anywhere."""
+        return self.area == "all"
+
+    @property
+    def affine_pieces(self) -> bool:
+        """Whether answers, or their log-odds, may be piecewise affine and no mere steps."""
+        facts = self.diagnosis
+        if facts.kind == "labels" or facts.locally_constant:
+            return False
+        return facts.piecewise_linear is not False or self.area == "box"
+
+    @property
+    def changing(self) -> bool:
+        """Whether a question is answered differently from time to time."""
+        return not self.diagnosis.deterministic and self.diagnosis.relative_noise > NOISY
+
+    @property
+    def coarse(self) -> bool:
+        """Whether values are too noisy, or have too few digits, for exact recovery."""
+        values = self.diagnosis.kind == "values"
+        return values and (self.changing or self.diagnosis.relative_noise > COARSE)
+
+    @property
+    def rounded(self) -> bool:
+        """Whether answers have fewer digits than float64."""
+        return self.diagnosis.relative_noise > ROUNDING
+
+    @property
+    def probabilities(self) -> bool:
+        """Whether answers are probabilities."""
+        return self.diagnosis.kind == "probabilities"
+
+    @property
+    def deeper(self) -> int:
+        """Hyperplanes that were seen to bend: those of a second hidden layer, or a later one."""
+        return 0 if self.look is None else self.look.deeper
+
+    @property
+    def hyperplanes(self) -> float:
+        """Rough number of hyperplanes, as far as they were seen."""
+        seen = self.diagnosis.hyperplanes
+        if self.look is None or self.look.kinks == 0:
+            return seen or 1.0
+        return math.sqrt(max(1.0, seen or self.look.hyperplanes) * self.look.hyperplanes)
+
+    @property
+    def ranks(self) -> tuple[float, float]:
+        """Two guesses of the rank of the first layer."""
+        d = self.diagnosis.input_dim
+        if self.diagnosis.hyperplanes is None:
+            return max(1.0, d / 10.0), max(1.0, d / 2.0)  # nothing tells the rank
+        k = self.hyperplanes
+        return min(d, k * self.first_share / UNSURE), min(float(d), k * UNSURE)
+
+    @property
+    def first_share(self) -> float:
+        """Part of the hyperplanes followed that belongs to the first layer."""
+        look = self.look
+        if look is None or look.first + look.deeper == 0:
+            return 0.5
+        return (look.first + 0.5) / (look.first + look.deeper + 1.0)
+
+    def tried(self, method: str) -> RecoveryResult | None:
+        """Return the result of an attempt, or None."""
+        return next((result for name, result in self.attempts if name == method), None)
+
+    def after(self, method: str, result: RecoveryResult) -> Facts:
+        """Return the facts with one more attempt."""
+        return dataclasses.replace(self, attempts=(*self.attempts, (method, result)))
+
+    def contradicting(self) -> tuple[FloatArray, FloatArray]:
+        """Return inputs and answers that networks of earlier attempts do not explain."""
+        facts, record = self.diagnosis, self.record
+        points = [np.empty((0, facts.input_dim))]
+        answers = [np.empty((0, facts.output_dim))]
+        if record is not None:
+            allowed = max(NOISE_MULTIPLE * facts.noise, EXACT_COPY * facts.scale)
+            tolerance = Tolerance(allowed, record, "values")
+            for _, result in self.attempts:
+                if result.network is None:
+                    continue
+                predict = predicted_answers(result.network, "values", facts.output_dim)
+                found = find_contradictions(record, predict, tolerance)
+                if found:
+                    points.append(found.points)
+                    answers.append(found.answers)
+        return np.concatenate(points), np.concatenate(answers)
+
+
+@dataclasses.dataclass(frozen=True)
+class Offer:
+    """What a method offers for a target.
+
+    Attributes
+    ----------
+    method
+        Name of the public function.
+    words
+        What it does, in words.
+    reason
+        What was seen that speaks for it, in words.
+    merit
+        What it promises; the offer of most merit is taken, the cheaper of two.
+    price
+        Queries that it will roughly take, certificate included.
+    run
+        Does it.
+    epsilon
+        Error asked of a learner, over the spread of the answers.
+    """
+
+    method: str
+    words: str
+    reason: str
+    merit: Merit
+    price: Price
+    run: Run
+    epsilon: float = 0.0
