@@ -41,11 +41,10 @@ from unrelu.extraction import accepts as extraction
 from unrelu.extraction.three_layer import ThreeLayerResult
 from unrelu.learner import accepts as learner
 from unrelu.lines.domains import as_domain
-from unrelu.lines.facts import Area, Facts, Offer
-from unrelu.lines.first_look import FirstLook, take_first_look
+from unrelu.lines.facts import Area, Facts, Offer, follow_hyperplanes
+from unrelu.lines.first_look import FirstLook
 from unrelu.oracles import as_oracle
 from unrelu.oracles.base import Oracle, Wrapper
-from unrelu.oracles.wrappers import LogOdds
 from unrelu.progress import Progress, as_progress
 from unrelu.result import Provenance, RecoveryResult, StageReport, Status
 from unrelu.span import accepts as span
@@ -227,7 +226,7 @@ def _plan(
                          target.input_dim, target.output_dim, 0)  # fmt: skip
     else:
         seen = diagnose(asked, rng=generator)
-    if area.kind == "all" and frame is None and _may_have_units(seen):
+    if area.kind == "all" and frame is None and _may_have_units(Facts(seen)):
         (probe,) = generator.spawn(1)
         with target.stage("units"):
             frame = find_frame(target, target.input_dim, probe)
@@ -237,7 +236,7 @@ def _plan(
     facts = Facts(seen, None, area.kind, _domain(target, domain), record=target.record)
     if facts.everywhere and facts.affine_pieces and not facts.coarse and seen.kind != "constant":
         with target.stage("depth"):
-            facts = dataclasses.replace(facts, look=_look(target, seen, generator))
+            facts = dataclasses.replace(facts, look=follow_hyperplanes(target, seen, generator))
     offer = best_offer(facts)
     spent = target.queries.total - before
     if offer is None:
@@ -253,11 +252,14 @@ def _domain(target: Oracle, domain: Area) -> Area:
     return domain if target.box is None else target.box
 
 
-def _may_have_units(seen: Diagnosis) -> bool:
+def _may_have_units(facts: Facts) -> bool:
     """Whether it makes sense to ask in which units, and where, inputs live.
 
     Probabilities that are nought and one everywhere look like labels in several columns.
     """
+    seen = facts.diagnosis
+    if seen.kind == "values":
+        return facts.affine_pieces and not facts.coarse
     return not seen.locally_constant and (seen.kind != "labels" or seen.output_dim > 1)
 
 
@@ -265,28 +267,6 @@ def best_offer(facts: Facts) -> Offer | None:
     """Return the offer of most merit, the cheapest of those; None where nobody offers."""
     offers = [offer for method in METHODS if (offer := method(facts)) is not None]
     return max(offers, key=lambda offer: (offer.merit, -offer.price[1]), default=None)
-
-
-def _look(target: Oracle, seen: Diagnosis, generator: np.random.Generator) -> FirstLook | None:
-    """Follow a few hyperplanes, those of log-odds where answers are probabilities."""
-    asked, noise = target, seen.noise
-    if seen.kind == "probabilities":
-        if seen.output_dim == 1 or not seen.precision.startswith("float"):
-            return None  # log(1 - p) loses its digits before anything can be followed
-        near = target(generator.standard_normal((4, target.input_dim)))
-        asked = LogOdds(target, reference=int(np.argmax(near.mean(axis=0))))
-        eps = np.finfo(np.float32 if seen.precision == "float32" else np.float64).eps
-        noise = 4.0 * float(eps)
-    noise = max(noise, 4.0 * float(np.finfo(np.float64).eps) * seen.scale, 1e-300)
-    with np.errstate(invalid="ignore"):
-        return take_first_look(
-            asked,
-            target.input_dim,
-            noise=noise,
-            grows="float" in seen.precision,
-            hyperplanes=seen.hyperplanes,
-            rng=generator,
-        )
 
 
 def _why_nothing(facts: Facts) -> str:
@@ -401,6 +381,8 @@ def _attempts(
     best: tuple[str, RecoveryResult] | None = None
     while (offer := best_offer(facts)) is not None:
         meter.update(offer.method, 0, None, offer.reason)
+        if facts.attempts:
+            target.allowance.begin_again(offer.price)
         result = offer.run(target, rng, meter)
         reasons.append(offer.reason)
         told = dataclasses.replace(

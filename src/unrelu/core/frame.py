@@ -33,9 +33,20 @@ PER_DECADE = 4
 """Places on a ray in each: a kink's place is wanted within a factor of two."""
 RAYS = 4
 """Rays followed, in opposite pairs: far out a class on one side is seldom that on the other."""
-NEAR = 30.0
-"""Kinks within this factor of sqrt(d) are where the algorithms look for them anyway, and units
-that differ by less are no hindrance to them."""
+NEAR = (0.01, 5.0)
+"""Kinks between these parts of sqrt(d) are where the algorithms look for them anyway."""
+UNEVEN = 1.5
+"""Standard deviation of the logarithms of inputs' units from which on they are a hindrance."""
+QUARTILE = 0.75
+"""Part of the kinks that shall be within reach: near a centre that was sought for it many are."""
+MOVES = 3
+"""Times that the centre is moved: each brings it from a distance to a few units of the last."""
+MOST_PLACES = 256
+"""Gradients for that at most: beyond, they cost more than what they are to help with."""
+STEP = 1e-4
+"""Step of their differences, over the distance of the kinks: seldom across one."""
+SMALLEST = 1e-3
+"""Directions less steep than this part of the steepest say nothing about the centre."""
 MULTIPLE = 30.0
 """A second difference this many roundings high, of float32 at least, is a kink."""
 HALVINGS = 40
@@ -137,27 +148,79 @@ def find_frame(
     -----
     Takes ``d`` queries and about two hundred; where units differ, twice as many.
     """
-    ones = np.ones(d)
     origin = np.zeros(d)
-    place, distance = _along_rays(ask, origin, ones, rng)
+    place, distance = _along_rays(ask, origin, np.ones(d), rng, 0.5)
     if place is None:
         return None
+    near = _usual(distance, d) and float(np.linalg.norm(place)) <= NEAR[1] * math.sqrt(d)
     steepness = _steepness(ask, place, distance / math.sqrt(d))
-    if steepness is None:
+    if steepness is None or (near and _spread(steepness, steepness) <= UNEVEN**2):
         return None
-    near = 1.0 / NEAR <= distance / math.sqrt(d) <= NEAR
-    if near and not _uneven(steepness) and np.linalg.norm(place) <= NEAR * math.sqrt(d):
+    # Chance makes inputs uneven at one place; at another it does so otherwise.
+    beside = place + 0.5 * distance / math.sqrt(d) * _units(steepness) * rng.standard_normal(d)
+    again = _steepness(ask, beside, distance / math.sqrt(d) * _units(steepness))
+    if again is None:
+        again = steepness
+    if near and _spread(steepness, again) <= UNEVEN**2:
         return None
-    units = _units(steepness)
-    center, distance = _along_rays(ask, place, units, rng)
-    if center is None:
-        return None
-    # One place is moody: a unit that is off there hides an input. Two tell it better.
-    steepness = _steepness(ask, center, distance / math.sqrt(d) * units)
-    scale = units if steepness is None else units * np.sqrt(_units(steepness * units))
+    units = np.sqrt(_units(steepness) * _units(again))
+    for _ in range(MOVES):
+        moved, distance = _along_rays(ask, place, units, rng, QUARTILE)
+        place = place if moved is None else moved
+        center = _homogeneous_about(ask, place, units * distance / math.sqrt(d), rng)
+        if center is None:
+            break
+        readable, nearer = _along_rays(ask, center, units, rng, QUARTILE)
+        if readable is None or nearer > distance:
+            break
+        place, distance = readable, nearer
+        steepness = _steepness(ask, place, distance / math.sqrt(d) * units)
+        if steepness is not None:
+            units = units * np.sqrt(_units(steepness * units))
+        if _usual(distance, d):
+            break
     return Frame(
-        place, scale * distance / math.sqrt(d), "how steeply, and how far out, the answers bend"
+        place, units * distance / math.sqrt(d), "how steeply, and how far out, the answers bend"
     )
+
+
+def _usual(distance: float, d: int) -> bool:
+    """Whether kinks lie where the algorithms look for them anyway."""
+    return NEAR[0] <= distance / math.sqrt(d) <= NEAR[1]
+
+
+def _homogeneous_about(
+    ask: Callable[[FloatArray], FloatArray],
+    place: FloatArray,
+    scale: FloatArray,
+    rng: np.random.Generator,
+) -> FloatArray | None:
+    """Return the point that all hyperplanes pass by, as seen from far away.
+
+    There the network is nearly homogeneous about it: ``g(x) . (x - c) = f(x) - f(c)`` for its
+    gradients g, linear equations in c and f(c), as many at a place as there are outputs.
+    None where that many gradients cost more than all rows of a first layer could.
+    """
+    d = len(place)
+    (first,), _ = _read(ask(place[None]))
+    m = len(first)
+    places = -(-2 * (d + m) // m)  # twice as many equations as unknowns
+    if places > MOST_PLACES:
+        return None
+    u = rng.standard_normal((places, d))
+    step = STEP * np.eye(d)
+    points = place + scale * np.concatenate([u[:, None], u[:, None] + step], axis=1)
+    read, _ = _read(ask(points.reshape(-1, d)))
+    read = read.reshape(places, d + 1, m)
+    good = np.isfinite(read).all(axis=(1, 2))
+    gradient = (read[good, 1:] - read[good, :1]).transpose(0, 2, 1) / STEP  # (places, m, d)
+    right = (gradient * u[good, None]).sum(axis=2) - read[good, 0]
+    ones = np.broadcast_to(-np.eye(m), (len(gradient), m, m))
+    matrix = np.concatenate([gradient, ones], axis=2).reshape(-1, d + m)
+    if len(matrix) < d + m:
+        return None
+    solution = np.linalg.lstsq(matrix, right.reshape(-1), rcond=SMALLEST)[0]
+    return np.asarray(place + scale * solution[:d])
 
 
 def _read(answers: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -181,12 +244,13 @@ def _along_rays(
     origin: FloatArray,
     units: FloatArray,
     rng: np.random.Generator,
+    part_of_kinks: float,
 ) -> tuple[FloatArray | None, float]:
     """Return a place where answers can be read, and how far out kinks lie, in ``units``.
 
     Along a ray a ReLU network bends where units switch; before the first and behind the last
-    it is straight. The distance is that of the middle kink; sqrt(d) where no ray bends. The
-    place is the origin, unless probabilities are nought or one there.
+    it is straight. Within the distance lies ``part_of_kinks`` of them; sqrt(d) where no ray
+    bends. The place is the origin, unless probabilities are nought or one there.
     """
     d = len(units)
     t = math.sqrt(d) * np.logspace(*REACH, (REACH[1] - REACH[0]) * PER_DECADE + 1)
@@ -203,7 +267,7 @@ def _along_rays(
     allowed = MULTIPLE * np.maximum(rounding[:, 1:-1], rounding[:, 2:])
     bent = (np.abs(answers[:, 1:-1] - straight) > allowed).any(axis=2)
     where = t[1:-1][np.nonzero(bent)[1]]
-    return place, float(np.exp(np.median(np.log(where)))) if len(where) else math.sqrt(d)
+    return place, float(np.quantile(where, part_of_kinks)) if len(where) else math.sqrt(d)
 
 
 def _readable(
@@ -281,7 +345,13 @@ def _units(steepness: FloatArray) -> FloatArray:
     return np.asarray(np.where(moving, usual / np.where(moving, steepness, 1.0), 1.0))
 
 
-def _uneven(steepness: FloatArray) -> bool:
-    """Whether the steepest input is far steeper than usual."""
-    usual = float(np.median(steepness))
-    return bool(steepness.max() > NEAR * usual)
+def _spread(steepness: FloatArray, again: FloatArray) -> float:
+    """Return the variance of inputs' units, by how steep they are at two places.
+
+    What differs from place to place, as the sign of a sum does, is no unit.
+    """
+    moving = (steepness > 0) & (again > 0)
+    if np.count_nonzero(moving) < 2:
+        return 0.0
+    a, b = np.log(steepness[moving]), np.log(again[moving])
+    return float(np.mean((a - a.mean()) * (b - b.mean())))

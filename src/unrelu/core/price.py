@@ -52,6 +52,12 @@ class Allowance:
             self.planned = price
         self._settled = self._settled or settled
 
+    def begin_again(self, price: Price) -> None:
+        """Expect ``price`` from now on: another method is tried, whose plan is another."""
+        low, high = price
+        self.planned = (self.spent + low, self.spent + high)
+        self._settled = True
+
     @property
     def spent(self) -> int:
         """Rows sent since the run began."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 
 import numpy as np
 
+from unrelu.core.explain import target_changed
 from unrelu.core.price import Price, price_three_layer, price_two_layer
 from unrelu.core.record import Remembered
 from unrelu.extraction.three_layer import ThreeLayerResult, extract_three_layer
-from unrelu.extraction.two_layer import TwoLayerResult, extract_two_layer
-from unrelu.lines.facts import Facts, Merit, Offer
+from unrelu.extraction.two_layer import TwoLayerConfig, TwoLayerResult, extract_two_layer
+from unrelu.lines.facts import Facts, Merit, Offer, follow_hyperplanes
+from unrelu.lines.first_look import FirstLookConfig
 from unrelu.progress import Progress
 from unrelu.result import RecoveryResult, Status
 
@@ -85,13 +88,31 @@ def _two(
     facts: Facts, target: Remembered, rng: np.random.Generator, progress: Progress
 ) -> RecoveryResult:
     several = facts.probabilities and facts.diagnosis.output_dim > 1
-    return extract_two_layer(
-        target,
-        domain=facts.domain,
-        answers="probabilities" if several else "auto",
-        rng=rng,
-        progress=progress,
-    )
+
+    def attempt(config: TwoLayerConfig) -> TwoLayerResult:
+        return extract_two_layer(
+            target,
+            domain=facts.domain,
+            answers="probabilities" if several else "auto",
+            rng=rng,
+            progress=progress,
+            config=config,
+        )
+
+    if facts.look is None or facts.tried(THREE) is not None:
+        return attempt(TwoLayerConfig())
+    # A first look at few hyperplanes may have met none of a second layer: where one line does
+    # not do, a longer look comes before another line.
+    result = attempt(TwoLayerConfig(restarts=0))
+    if result.status is not Status.PARTIAL or target_changed(result):
+        return result
+    with target.stage("depth"):
+        longer = FirstLookConfig(fewest=FirstLookConfig().most)
+        look = follow_hyperplanes(target, facts.diagnosis, rng, longer)
+    if look is not None and look.deeper:
+        return dataclasses.replace(result, message=f"{look}: more than one hidden layer")
+    again = attempt(TwoLayerConfig())
+    return dataclasses.replace(again, stages=(*result.stages, *again.stages))
 
 
 def _clustered(deep: ThreeLayerResult, hyperplanes: float) -> bool:
@@ -114,8 +135,8 @@ def three_layers(facts: Facts) -> Offer | None:
     if flat is not None:
         unexplained = flat.status not in {Status.ILL_CONDITIONED, Status.ASSUMPTION_VIOLATED}
         values = isinstance(flat, TwoLayerResult) and flat.answers == "values"
-        if not (unexplained and values):
-            return None
+        if not unexplained or not (values or look is not None):
+            return None  # nor of probabilities that nobody could follow
         merit, reason = Merit.RETRY, "one hidden layer does not explain the answers"
     elif facts.deeper:
         reason = f"{look}: more than one hidden layer"

@@ -24,11 +24,13 @@ from unrelu.core.explain import (
 from unrelu.core.price import UNSURE, Price
 from unrelu.core.record import Record, Remembered
 from unrelu.diagnostics import Diagnosis
-from unrelu.lines.first_look import FirstLook
+from unrelu.lines.first_look import FirstLook, FirstLookConfig, take_first_look
+from unrelu.oracles.base import Oracle
+from unrelu.oracles.wrappers import LogOdds
 from unrelu.progress import Progress
 from unrelu.result import RecoveryResult
 
-__all__ = ["Area", "Facts", "Merit", "Offer", "Run"]
+__all__ = ["Area", "Facts", "Merit", "Offer", "Run", "follow_hyperplanes"]
 
 Area = str | tuple[ArrayLike, ArrayLike]
 Run = Callable[[Remembered, np.random.Generator, Progress], RecoveryResult]
@@ -206,3 +208,31 @@ class Offer:
     price: Price
     run: Run
     epsilon: float = 0.0
+
+
+def follow_hyperplanes(
+    target: Oracle,
+    seen: Diagnosis,
+    generator: np.random.Generator,
+    config: FirstLookConfig | None = None,
+) -> FirstLook | None:
+    """Follow a few hyperplanes, those of log-odds where answers are probabilities."""
+    asked, noise = target, seen.noise
+    if seen.kind == "probabilities":
+        if seen.output_dim == 1 or not seen.precision.startswith("float"):
+            return None  # log(1 - p) loses its digits before anything can be followed
+        near = target(generator.standard_normal((4, target.input_dim)))
+        asked = LogOdds(target, reference=int(np.argmax(near.mean(axis=0))))
+        eps = np.finfo(np.float32 if seen.precision == "float32" else np.float64).eps
+        noise = 4.0 * float(eps)
+    noise = max(noise, 4.0 * float(np.finfo(np.float64).eps) * seen.scale, 1e-300)
+    with np.errstate(invalid="ignore"):
+        return take_first_look(
+            asked,
+            target.input_dim,
+            noise=noise,
+            grows="float" in seen.precision,
+            hyperplanes=seen.hyperplanes,
+            rng=generator,
+            config=config,
+        )
