@@ -2,7 +2,8 @@
 
 Reads ``benchmarks/results/*.jsonl``, writes ``docs/benchmarks.md``, ``docs/papers.md``
 and the parts between ``<!-- generated NAME: begin -->`` and ``end`` in the README and
-the pages of ``docs/``, and draws ``docs/figures``. Nothing in them is typed by hand.
+the pages of ``docs/``, draws ``docs/figures``, and has :mod:`benchmarks.architecture` write
+its page. Nothing in them is typed by hand.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import (
+    architecture,
     report_hostile,
     report_papers,
     report_peers,
@@ -151,6 +153,7 @@ def main() -> None:
     for path, draw in drawings.items():
         draw(path)
         print(f"drew {path.relative_to(ROOT)}")
+    architecture.main()  # counts every line of the sources, so --check does not ask for it
 
 
 if __name__ == "__main__":
