@@ -17,8 +17,8 @@ import numpy as np
 import scipy.special
 
 from benchmarks.harness import NotHereError, Row, main
+from benchmarks.span_curves import estimate_gamma, gradient_rows, silent_share
 from unrelu import datasets
-from unrelu.cli._span_curves import estimate_gamma, gradient_rows, silent_share
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles import as_oracle, connect
 from unrelu.oracles.base import Oracle

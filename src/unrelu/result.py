@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from unrelu._files import read_tensors, write_tensors
 from unrelu._version import __version__
 from unrelu.errors import InvalidInput
+from unrelu.findings import Findings
 from unrelu.networks import ReLUNetwork
 
 __all__ = [
@@ -214,6 +215,11 @@ class Provenance:
     python: str = platform.python_version()
     machine: str = f"{platform.system()} {platform.machine()}"
 
+    @property
+    def entry(self) -> str:
+        """Name of the function whose method gave the result; what ``extract`` chose, say."""
+        return str(self.options.get("chosen", self.algorithm)).partition(" ")[0]
+
 
 def _plain(value: Any) -> Any:
     """Turn numpy scalars, arrays and enums into what JSON knows."""
@@ -269,6 +275,14 @@ class RecoveryResult:
             Status.RECOVERED,
             Status.APPROXIMATED,
         }
+
+    def findings(self) -> Findings:
+        """Say what was found out about the target, in terms that all methods share.
+
+        What shows results (report, command line) asks this and no method's own type. The
+        default reads the fields that :mod:`unrelu.findings` names.
+        """
+        return Findings.from_fields(self._own_fields())
 
     def _own_fields(self) -> dict[str, Any]:
         base = {f.name for f in dataclasses.fields(RecoveryResult)}

@@ -224,7 +224,7 @@ def test_two_hidden_layers_are_cloned_and_defended():
     assert "4 and 6 hidden units" in facts.verdict
     assert facts.defences[0].attack_error < 1e-9
     assert facts.leaks[-1].width == 10
-    assert "two hidden layers" in Page(render_page(facts)).text
+    assert "Then extract_three_layer: exact extraction of depth-3" in Page(render_page(facts)).text
 
 
 def test_deeper_networks_leak_their_span():
@@ -274,16 +274,17 @@ def test_a_convolution_is_named():
 
 
 def test_what_the_audit_itself_cut_off_or_broke_is_not_recommended():
-    from unrelu.report.audit import Defence, _recommend
+    from unrelu.report.audit import Defence
+    from unrelu.report.verdict import recommend
 
-    plain = Defence("none", "RECOVERED", 100, 1e-12, 0.0, 0.0, 0.2)
+    plain = Defence("none", "RECOVERED", 100, 1e-12, 0.0, 0.0, 0.2, changes_answers=False)
     cut = Defence("round to 8 decimals", "BUDGET_EXHAUSTED", 400, 1.0, 1e-8, 0.0, 0.2)
     broken = Defence("round to 6 decimals", "FAILED", 0, None, 1e-6, 0.0, 0.2)
     weak = Defence("round to 5 decimals", "PARTIAL", 400, 1e-5, 1e-5, 0.0, 0.2)
     coarse = Defence("round to 2 decimals", "ILL_CONDITIONED", 400, 1.0, 1e-2, 0.01, 0.3)
-    text = _recommend((plain, cut, broken, weak, coarse), QUICK)
+    text = recommend((plain, cut, broken, weak, coarse), QUICK)
     assert "round to 2 decimals" in text
-    assert "No change of the answers" in _recommend((plain, cut, broken, weak), QUICK)
+    assert "No change of the answers" in recommend((plain, cut, broken, weak), QUICK)
 
 
 def test_a_budget_that_runs_out_is_told():

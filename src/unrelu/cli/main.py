@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from unrelu._version import __version__
-from unrelu.cli import ledger
+from unrelu.cli import ledger, reproduce
 from unrelu.cli._common import takes_target
 from unrelu.cli.audit import audit
 from unrelu.cli.demo import demo
@@ -15,7 +15,6 @@ from unrelu.cli.doctor import doctor
 from unrelu.cli.extract import extract
 from unrelu.cli.learn import learn
 from unrelu.cli.obfuscate import obfuscate
-from unrelu.cli.reproduce_span import reproduce_span
 from unrelu.cli.serve import serve
 from unrelu.cli.span import span
 
@@ -58,14 +57,7 @@ app.command()(takes_target(obfuscate))
 app.command()(takes_target(audit))
 app.command()(takes_target(serve))
 app.add_typer(ledger.app, name="ledger")
-reproduce = typer.Typer(no_args_is_help=True, help="Repeat a paper's experiments.")
-reproduce.command("span")(reproduce_span)
-app.add_typer(reproduce, name="reproduce")
-
-
-@reproduce.callback()
-def _reproduce() -> None:
-    """Repeat a paper's experiments and write its figures."""
+app.add_typer(reproduce.app, name="reproduce")
 
 
 def run() -> None:

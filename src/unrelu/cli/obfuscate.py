@@ -28,7 +28,6 @@ from unrelu.datasets import load_digit_images
 from unrelu.errors import InvalidInput
 from unrelu.oracles import Oracle
 from unrelu.result import RecoveryResult
-from unrelu.span.algorithm import SpanResult
 from unrelu.span.algorithm import obfuscate as add_noise
 
 __all__ = ["obfuscate"]
@@ -106,7 +105,7 @@ def obfuscate(
         found: RecoveryResult
         if span is not None:
             found = RecoveryResult.load(span)
-            if not isinstance(found, SpanResult):
+            if not found.findings().rank:
                 raise InvalidInput(f"{span} does not hold a span")
         else:
             found = recover_for_command(
@@ -123,7 +122,7 @@ def obfuscate(
         spread = float(np.ptp(before)) or 1.0
         facts = {
             "span": found.status.name,
-            "rank": found.basis.shape[0],
+            "rank": found.findings().rank,
             "images": len(x),
             "unchanged": float(np.mean(np.isclose(first, second, rtol=0, atol=1e-6 * spread))),
             "largest_change": float(np.abs(after - before).max()) / spread,

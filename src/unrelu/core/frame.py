@@ -236,7 +236,9 @@ def _read(answers: FloatArray) -> tuple[FloatArray, FloatArray]:
         odds = logs[:, 1:] - logs[:, :1]
         rounding = np.finfo(np.float64).eps * (1.0 / answers[:, 1:] + 1.0 / answers[:, :1])
     odds[~np.isfinite(odds)] = np.nan
-    return odds, np.asarray(eps * np.abs(odds) + rounding)
+    if answers.shape[1] > 2:  # a softmax; one of two may be what the other leaves of one
+        rounding = np.where(np.isnan(odds), np.inf, eps)
+    return odds, np.asarray(eps * np.nan_to_num(np.abs(odds)) + rounding)
 
 
 def _along_rays(

@@ -22,21 +22,21 @@ Guarantee
     as ``signs_determined`` says. Kinks that no sample reached are folded into
     an affine term (Lemma 5.9).
 
-=================================  ==========================================
+=================================  ====================================================
 paper                              here
-=================================  ==========================================
-Lemma 3.5                          ``kernels.hermite.relu_coefficient``
-equation (14), Lemma 5.2           ``steps.sample_stream.estimate_moments``
+=================================  ====================================================
+Lemma 3.5                          ``unrelu.core.hermite.relu_coefficient``
+equation (14), Lemma 5.2           ``unrelu.gaussian.stream.estimate_moments``
 Algorithm 1 (exact tensors)        :func:`learn_from_population`
-Algorithm 2, RECOVERSCALARS        ``kernels.awasthi.recover_scalars``
-Algorithm 3, FIXSIGNS              ``kernels.awasthi.fix_signs``
-Algorithm 4, steps 1-4             ``kernels.awasthi.recover_directions``
-Algorithm 4                        ``kernels.awasthi.robust_algorithm``
-Algorithm 5, Lemma 5.8             ``steps.improper.truncated_regression``
-Algorithm 6                        ``kernels.awasthi.full_rank_algorithm``
-Claim B.5                          ``steps.improper.consolidated_network``
-Theorem 3.4, Claim 4.8             ``algorithms.identifiability``
-=================================  ==========================================
+Algorithm 2, RECOVERSCALARS        ``unrelu.gaussian.awasthi.recover_scalars``
+Algorithm 3, FIXSIGNS              ``unrelu.gaussian.awasthi.fix_signs``
+Algorithm 4, steps 1-4             ``unrelu.gaussian.awasthi.recover_directions``
+Algorithm 4                        ``unrelu.gaussian.awasthi.robust_algorithm``
+Algorithm 5, Lemma 5.8             ``unrelu.gaussian.improper.truncated_regression``
+Algorithm 6                        ``unrelu.gaussian.awasthi.full_rank_algorithm``
+Claim B.5                          ``unrelu.gaussian.improper.consolidated_network``
+Theorem 3.4, Claim 4.8             ``unrelu.gaussian.identifiability.identifiability``
+=================================  ====================================================
 
 Deviations
     1. The moments are those of the labels minus their fit of degree 2 (an

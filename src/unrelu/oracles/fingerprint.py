@@ -38,6 +38,14 @@ import numpy as np
 
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles.base import Oracle
+from unrelu.oracles.contents import (
+    attribute_of,
+    attributes_of,
+    cell_content,
+    code_content,
+    number_content,
+    plain_content,
+)
 
 __all__ = ["Fingerprint", "callable_identity", "fingerprint"]
 
@@ -111,8 +119,8 @@ def callable_identity(function: Callable[..., Any]) -> str:
     that moves while the target answers, such as a counter, counts as it is now:
     a target that is connected again after it was asked may get another name.
     """
-    named = function if isinstance(_get(function, "__qualname__"), str) else type(function)
-    module = _get(named, "__module__") or type(function).__module__
+    named = function if isinstance(attribute_of(function, "__qualname__"), str) else type(function)
+    module = attribute_of(named, "__module__") or type(function).__module__
     found = fingerprint(function, own=frozenset(_modules_of(function)))
     return f"callable:{module}.{named.__qualname__}#{found}"
 
@@ -120,13 +128,13 @@ def callable_identity(function: Callable[..., Any]) -> str:
 def _modules_of(function: Any) -> Iterator[str]:
     """Yield the modules that the function itself was written in, wrappers looked through."""
     for _ in range(100):  # a chain of wrappers that is longer, or a circle, is left alone
-        yield str(_get(function, "__module__") or type(function).__module__)
+        yield str(attribute_of(function, "__module__") or type(function).__module__)
         if isinstance(function, functools.partial):
             function = function.func
         elif isinstance(function, types.MethodType):
             yield type(function.__self__).__module__
             function = function.__func__
-        elif (wrapped := _get(function, "__wrapped__")) is not None:
+        elif (wrapped := attribute_of(function, "__wrapped__")) is not None:
             function = wrapped
         else:
             return
@@ -159,7 +167,7 @@ class _Walk:
 
     def _parts(self, value: Any) -> _Parts:
         """Return a value's own content, and the values that it consists of."""
-        plain = _plain(value)
+        plain = plain_content(value)
         if plain is not None:
             return plain, []
         # Whether equal constants are one object depends on where the code was loaded from, so
@@ -193,7 +201,7 @@ class _Walk:
         if isinstance(value, types.FunctionType):
             return self._function(value)
         if isinstance(value, types.CodeType):
-            return _code(value)
+            return code_content(value)
         if isinstance(value, types.MethodType):
             return "method", [value.__func__, value.__self__]
         if isinstance(value, _BUILT_IN):
@@ -224,7 +232,7 @@ class _Walk:
         return f"module {module.__name__}", [names, *(vars(module)[name] for name in names)]
 
     def _function(self, function: types.FunctionType) -> _Parts:
-        cells = [_cell(cell) for cell in function.__closure__ or ()]
+        cells = [cell_content(cell) for cell in function.__closure__ or ()]
         extras: list[Any] = [cells, vars(function)]
         if self._is_library(function.__module__):
             return f"function {function.__module__}.{function.__qualname__}", extras
@@ -292,7 +300,7 @@ class _Walk:
             return f"tensor {value.dtype}", [*parts, plain]
         if hasattr(kind, "__array__") and not isinstance(value, np.ndarray):  # JAX, pandas
             return "array", [*parts, np.asarray(value)]
-        parts += _attributes(value)
+        parts += attributes_of(value)
         if isinstance(value, np.ndarray):
             bare = np.asarray(value)
             if bare.dtype.hasobject:
@@ -301,7 +309,7 @@ class _Walk:
         if isinstance(value, (dict, types.MappingProxyType)):
             return head, [*parts, list(value), *value.values()]
         if isinstance(value, (list, tuple)):
-            numbers = _numbers(value)
+            numbers = number_content(value)
             if numbers is not None:
                 return head.encode() + numbers, parts
             return head, [*parts, *value]
@@ -310,7 +318,7 @@ class _Walk:
             return head.encode() + b"".join(sorted(map(self._element, value))), parts
         if isinstance(value, (bytearray, memoryview, array.array)):
             return f"{head} {getattr(value, 'typecode', '')}".encode() + bytes(value), parts
-        wrapped = _get(value, "__wrapped__")
+        wrapped = attribute_of(value, "__wrapped__")
         if wrapped is not None:  # a compiled or cached function
             return head, [*parts, wrapped]
         return head, [*parts, *self._pickled(value)]
@@ -348,70 +356,3 @@ class _Walk:
             return False
         place = os.path.realpath(file)
         return place.startswith(_STANDARD) or any(part in place for part in _INSTALLED)
-
-
-def _get(value: Any, name: str) -> Any:
-    """Return an attribute or None, also of an object that raises when looked at."""
-    try:
-        return getattr(value, name, None)
-    except Exception:
-        return None
-
-
-def _plain(value: Any) -> str | bytes | None:
-    """Return a scalar's content, type included; None for everything else."""
-    kind = type(value)
-    if kind is float:
-        return b"float" + struct.pack("<d", value)
-    if kind in {int, bool, str, complex, types.NoneType, types.EllipsisType}:
-        return f"{kind.__name__} {value!r}"
-    if kind is bytes:
-        return b"bytes" + bytes(value)
-    if isinstance(value, np.generic) and not value.dtype.hasobject:
-        return f"{value.dtype.descr}".encode() + value.tobytes()
-    return None
-
-
-def _numbers(values: list[Any] | tuple[Any, ...]) -> bytes | None:
-    """Return many floats or integers as bytes, which is a hundred times faster than each."""
-    kinds = set(map(type, values))
-    if kinds == {float}:
-        return b"floats" + array.array("d", values).tobytes()
-    if kinds == {int}:
-        try:
-            return b"integers" + array.array("q", values).tobytes()
-        except OverflowError:
-            return None
-    return None
-
-
-def _cell(cell: Any) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # still empty
-        return "an empty cell"
-
-
-def _code(code: types.CodeType) -> _Parts:
-    """Return a function's instructions, names and constants; not where it was written."""
-    names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
-    sizes = (code.co_argcount, code.co_kwonlyargcount, code.co_flags)
-    # The first constant may be the docstring, which changes no answer; it counts all the same.
-    return code.co_code, [names, sizes, code.co_consts]
-
-
-def _attributes(value: Any) -> list[Any]:
-    """Return the names and values of all attributes, those in slots included."""
-    found = dict(_get(value, "__dict__") or {})
-    for kind in type(value).__mro__:
-        slots = vars(kind).get("__slots__", ())
-        for name in (slots,) if isinstance(slots, str) else tuple(slots):
-            if name.startswith("__") and not name.endswith("__"):
-                name = f"_{kind.__name__.lstrip('_')}{name}"  # as Python mangles it
-            if name not in {"__dict__", "__weakref__"} and hasattr(value, name):
-                found[name] = getattr(value, name)
-    # Whether a torch module trains does not matter: it is asked in evaluation mode.
-    if "_parameters" in found and "_modules" in found:
-        found.pop("training", None)
-    names = sorted(found, key=str)
-    return [names, *(found[name] for name in names)] if names else []

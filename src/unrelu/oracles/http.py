@@ -10,24 +10,24 @@ stay in the request's headers.
 from __future__ import annotations
 
 import concurrent.futures
-import dataclasses
 import hashlib
 import json
 import math
 import random
 import re
 import threading
-from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import numpy as np
 
-from unrelu._numbers import real_number, whole_number
+from unrelu._numbers import whole_number
 from unrelu._types import ArrayLike, FloatArray, IntArray
 from unrelu.errors import InvalidAnswer, InvalidInput, OracleError, UnreluError
 from unrelu.ledger import redact
+from unrelu.oracles.arriving import Arriving
 from unrelu.oracles.base import Adapter, Deliver, Meter
+from unrelu.oracles.http_options import HTTPOptions, parse_rate
 from unrelu.oracles.http_transport import (
     Connection,
     Lost,
@@ -42,81 +42,10 @@ from unrelu.oracles.protocols import JsonMapping, KServeV2, MLflow, WireProtocol
 
 __all__ = ["HTTPOptions", "HTTPOracle", "parse_rate"]
 
-PROTOCOLS = ("auto", "v2", "v2-binary", "mlflow", "json")
 NAN_RETRIES = 3  # a server may answer NaN while a model warms up; more is its answer
 _MAX_REDIRECTS = 5
 _RETRIED = {408, 425, 429, 500, 502, 503, 504}
 _V2_PATH = re.compile(r"^(?P<base>.*/v2/models/[^/]+(?:/versions/[^/]+)?)(?:/infer)?/?$")
-
-
-@dataclasses.dataclass(frozen=True)
-class HTTPOptions:
-    """How a prediction API is asked.
-
-    Attributes
-    ----------
-    protocol
-        ``"v2"`` (KServe), ``"v2-binary"``, ``"mlflow"``, ``"json"``, or
-        ``"auto"``: by the address, and v2 in binary where the server says so.
-    request, answer
-        For ``"json"``: template and path, see
-        :class:`~unrelu.oracles.protocols.JsonMapping`.
-    token_variable
-        Name of the environment variable that holds a bearer token.
-    header_variables
-        Header name to environment variable.
-    datatype
-        ``FP64``, ``FP32`` or ``FP16``, where the server does not say (v2).
-    concurrency
-        Requests in flight at a time, at most.
-    rate
-        Rows a second, at most, retries included.
-    timeout
-        Seconds for one request, until its answer is complete.
-    retries
-        Times a request is sent again after 408, 425, 429, 5xx or a lost
-        connection, with exponential back-off.
-    patience
-        Seconds of a Retry-After that are waited for, at most.
-    """
-
-    protocol: str = "auto"
-    request: str | None = None
-    answer: str | None = None
-    token_variable: str | None = None
-    header_variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    datatype: str | None = None
-    concurrency: int = 4
-    rate: float | None = None
-    timeout: float = 60.0
-    retries: int = 8
-    patience: float = 300.0
-    backoff: float = 0.1
-    """Seconds before the first retry; doubles each time, with jitter."""
-    backoff_limit: float = 10.0
-
-    def __post_init__(self) -> None:
-        if self.protocol not in PROTOCOLS:
-            raise InvalidInput(
-                f"protocol must be one of {', '.join(PROTOCOLS)}, got {self.protocol!r}"
-            )
-        whole_number(self.concurrency, "concurrency", least=1)
-        whole_number(self.retries, "retries")
-        if self.rate is not None:
-            real_number(self.rate, "the rate", above=0.0)
-        real_number(self.timeout, "timeout", above=0.0)
-        for name in ("patience", "backoff", "backoff_limit"):
-            real_number(getattr(self, name), name, least=0.0)
-        if (self.request is None) != (self.answer is None):
-            raise InvalidInput("a JSON mapping needs both the request and the answer path")
-
-
-def parse_rate(text: str) -> float:
-    """Read ``50/s``, ``1000/min`` or ``5000/h`` as rows a second."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*/\s*(s|sec|m|min|h|hour)\s*", text)
-    if match is None or not 0 < float(match[1]) < math.inf:
-        raise InvalidInput(f"a rate is rows per time, such as 50/s, 1000/min or 5000/h: {text!r}")
-    return float(match[1]) / {"s": 1.0, "m": 60.0, "h": 3600.0}[match[2][0]]
 
 
 class HTTPOracle(Adapter):
@@ -301,7 +230,7 @@ class HTTPOracle(Adapter):
         size = self.rows_per_request
         n = len(points)
         chunks = [np.arange(i, min(i + size, n), dtype=np.intp) for i in range(0, n, size)]
-        found = _Found(n, deliver)
+        found = Arriving(n, deliver)
         stop = threading.Event()
         try:
             if len(chunks) == 1:
@@ -314,7 +243,7 @@ class HTTPOracle(Adapter):
         return found.all()
 
     def _side_by_side(
-        self, points: FloatArray, chunks: list[IntArray], found: _Found, stop: threading.Event
+        self, points: FloatArray, chunks: list[IntArray], found: Arriving, stop: threading.Event
     ) -> None:
         workers = min(self.options.concurrency, len(chunks))
         with concurrent.futures.ThreadPoolExecutor(workers) as pool:
@@ -334,7 +263,7 @@ class HTTPOracle(Adapter):
                 raise OracleError("stopped") from None  # pragma: no cover - set only above
 
     def _answer_chunk(
-        self, points: FloatArray, rows: IntArray, found: _Found, stop: threading.Event
+        self, points: FloatArray, rows: IntArray, found: Arriving, stop: threading.Event
     ) -> None:
         """Answer some rows: halves where the server finds them too many, NaN asked again."""
         waiting = [(rows, 0)]
@@ -436,39 +365,6 @@ def _brief(text: str) -> str:
         text = re.sub(r"(?is)<(style|script|head)\b.*?</\1>|<[^>]*>?", " ", text)
     words = " ".join(text.split())
     return words if len(words) <= 300 else words[:297] + "..."
-
-
-class _Found:
-    """Answers of one batch, in the order they arrive."""
-
-    def __init__(self, n: int, deliver: Deliver) -> None:
-        self._deliver = deliver
-        self._answers: FloatArray | None = None
-        self._known = np.zeros(n, dtype=np.bool_)
-        self._lock = threading.Lock()
-
-    def add(self, rows: IntArray, answers: FloatArray) -> None:
-        """Hand answers over, then keep what came back."""
-        kept = self._deliver(rows, np.ascontiguousarray(answers))
-        with self._lock:
-            if self._answers is None:
-                self._answers = np.empty((len(self._known), kept.shape[1]))
-            if kept.shape[1] != self._answers.shape[1]:
-                raise InvalidAnswer("the number of outputs differs within one batch")
-            self._answers[rows] = kept
-            self._known[rows] = True
-
-    def prefix(self) -> FloatArray | None:
-        """Return the answers up to the first row without one."""
-        if self._answers is None:
-            return None
-        end = len(self._known) if self._known.all() else int(np.argmin(self._known))
-        return self._answers[:end].copy() if end else None
-
-    def all(self) -> FloatArray:
-        """Return all answers."""
-        assert self._answers is not None
-        return self._answers
 
 
 def _identity(url: str, protocol: WireProtocol) -> str:

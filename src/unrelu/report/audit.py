@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import inspect
 import json
 import time
 from typing import Any
@@ -20,20 +21,14 @@ import numpy as np
 from unrelu._random import RandomState, as_generator
 from unrelu._types import FloatArray
 from unrelu._version import __version__
-from unrelu.choose import (
-    DeepSpanResult,
-    ExtractionPlan,
-    extract,
-    plan_extraction,
-)
+from unrelu.choose import ExtractionPlan, extract, plan_extraction
 from unrelu.diagnostics import Diagnosis
 from unrelu.errors import UnreluError
-from unrelu.extraction.three_layer import ThreeLayerResult
-from unrelu.learner.algorithm import LearnerResult
+from unrelu.findings import Findings
 from unrelu.ledger import redact
 from unrelu.oracles import Oracle, as_oracle
 from unrelu.progress import Progress, as_progress
-from unrelu.report.simulation import AuditConfig, Defence, LeakPoint, Simulation, width_of
+from unrelu.report.simulation import AuditConfig, Defence, LeakPoint, Simulation, entry_of
 from unrelu.report.structure import (
     Obfuscated,
     example_images,
@@ -42,8 +37,8 @@ from unrelu.report.structure import (
     seen_span,
     show_blind,
 )
-from unrelu.result import RecoveryResult, Status
-from unrelu.span.algorithm import SpanResult
+from unrelu.report.verdict import recommend, verdict
+from unrelu.result import RecoveryResult
 
 __all__ = ["Audit", "AuditConfig", "Defence", "LeakPoint", "audit"]
 
@@ -92,15 +87,16 @@ class Audit:
         return name_layer(first_rows(self.result), self.image_shape)
 
     @property
+    def findings(self) -> Findings:
+        """What the result tells of the target, whichever method gave it."""
+        return self.result.findings()
+
+    @property
     def method(self) -> str:
-        """The attack that gave the result, in words."""
-        if isinstance(self.result, LearnerResult):
-            return "learning of a network with one hidden layer (Chen, Klivans & Meka)"
-        if isinstance(self.result, SpanResult):
-            return "recovery of the span of the first layer (Jayaram, Woodruff & Zhang)"
-        if isinstance(self.result, ThreeLayerResult):
-            return "extraction of a network with two hidden layers (Daniely & Granot)"
-        return "extraction of a network with one hidden layer (Daniely & Granot)"
+        """The function that gave the result, and what its module says of itself."""
+        entry = entry_of(self.result)
+        title = (inspect.getdoc(inspect.getmodule(entry)) or "").partition("\n")[0]
+        return f"{entry.__name__}: {title[:1].lower()}{title[1:].rstrip('.')}"
 
     @property
     def recovered(self) -> bool:
@@ -128,8 +124,8 @@ class Audit:
 
     def singular_values(self) -> FloatArray:
         """Return those of the first layer, or of the gradients seen: the span that leaked."""
-        if isinstance(self.result, SpanResult):
-            return self.result.singular_values
+        if self.findings.rank:
+            return self.findings.singular_values
         network = self.result.network
         if network is None or network.depth < 2:
             return np.zeros(0)
@@ -229,7 +225,7 @@ def audit(
         line, kinks = _line(target, simulation, options, streams[2])
         leaks = simulation.leaks(meter)
         defences = simulation.defences(meter)
-    headline, verdict = _verdict(plan, result, shape)
+    headline, paragraph = verdict(plan, result, shape)
     return Audit(
         target=redact(target.identity),
         seed=seed,
@@ -237,14 +233,14 @@ def audit(
         version=__version__,
         plan=plan,
         result=result,
-        verdict=verdict,
+        verdict=paragraph,
         headline=headline,
         seconds=time.perf_counter() - start,
         price=target.meter.price,
         rate=rate,
         leaks=leaks,
         defences=defences,
-        recommendation=_recommend(defences, options, result),
+        recommendation=recommend(defences, options, result),
         line=line,
         kinks=kinks,
         image_shape=shape,
@@ -278,78 +274,6 @@ def _blind(
 def _as_image(target: Oracle) -> tuple[int, int] | None:
     shape = [size for size in target.row_shape or () if size > 1]
     return (shape[0], shape[1]) if len(shape) == 2 else None
-
-
-def _verdict(
-    plan: ExtractionPlan, result: RecoveryResult, shape: tuple[int, int] | None
-) -> tuple[str, str]:
-    """Return a headline and a paragraph in plain words."""
-    asked = f"{result.queries.total:,} questions"
-    layer = name_layer(first_rows(result), shape)
-    also = f" {layer[:1].upper()}{layer[1:]}." if layer else ""
-    certificate = result.certificate
-    if result.copied and result.network is not None and certificate is not None:
-        network = result.network
-        units = " and ".join(str(width) for width in network.hidden_widths) or "no"
-        if isinstance(result, ThreeLayerResult):
-            units = f"{result.first_width} and {result.second_width}"
-        if isinstance(result, LearnerResult):
-            return (
-                "This model can be copied closely",
-                f"Anyone who may ask {asked} gets a copy with {units} hidden units whose root "
-                f"mean square error is at most {result.reached / (certificate.scale or 1.0):.1e} "
-                "of the answers' spread, though the answers themselves are noisy or coarse. It "
-                f"took nothing but answers.{also}",
-            )
-        return (
-            "This model can be cloned",
-            f"Anyone who may ask {asked} gets a copy: {network.parameters:,} parameters, {units} "
-            f"hidden units, with a largest deviation of {certificate.relative_deviation:.1e} of "
-            "the answers' spread at inputs that were held out. It took nothing but answers."
-            f"{also}",
-        )
-    reason = f"{plan.reason[:1].upper()}{plan.reason[1:]}"
-    if plan.diagnosis.piecewise_linear is False or not plan.method:
-        learned = (
-            f"{plan.diagnosis.input_dim} inputs, {plan.diagnosis.output_dim} outputs, "
-            f"{plan.diagnosis.precision} answers"
-        )
-        if isinstance(result, SpanResult) and result.rank:
-            learned += f"; it looks at {result.rank} of {result.basis.shape[1]} directions"
-        return (
-            "Outside what can be cloned exactly",
-            f"{reason}. This is no ReLU network, and no clone was made. What was still learned: "
-            f"{learned}. This does not rule out an approximate copy trained on answers.",
-        )
-    if isinstance(result, SpanResult) and result.rank:
-        n = result.basis.shape[1]
-        blind = (
-            f"The other {n - result.rank} it cannot see: noise there changes no answer."
-            if result.rank < n
-            else "That is all of them."
-        )
-        what = f"After {asked} its answers gave away the {result.rank} of {n} directions of " \
-               f"input space that it looks at. {blind}"  # fmt: skip
-        if isinstance(result, DeepSpanResult) and result.first_width:
-            what += f" {result.first_width} units of its first layer were found as well."
-        why = "Only labels come back"
-        if plan.diagnosis.kind != "labels":
-            why = "It is too deep, or too wide in its first layer, to be cloned exactly"
-            if plan.diagnosis.kind == "probabilities":
-                why = "It has more than one hidden layer and shows probabilities, not logits"
-        if result.status is Status.BUDGET_EXHAUSTED:
-            why += ", and the budget ended the attack"
-        return (
-            "Not cloned, but it leaks what it looks at",
-            f"{why}. {what}{also} This does not rule out an approximate copy trained on answers.",
-        )
-    known = width_of(result)
-    learned = f" {known} hidden units were seen." if known else ""
-    return (
-        "Not cloned by this attack",
-        f"{result.message[:1].upper()}{result.message[1:]}.{learned}{also} This does not rule "
-        "out other attacks, nor an approximate copy trained on answers.",
-    )
 
 
 def _line(
@@ -389,45 +313,3 @@ def _log_odds(p: FloatArray) -> FloatArray:
         p = np.column_stack([1.0 - p, p])
     logs = np.log(np.maximum(p, 1e-300))
     return np.asarray(logs[:, 1:] - logs[:, :1])
-
-
-def _recommend(
-    defences: tuple[Defence, ...], options: AuditConfig, result: RecoveryResult | None = None
-) -> str:
-    if not defences:
-        span = isinstance(result, SpanResult) and bool(result.rank)
-        return (
-            "No clone was made, so no defence was weighed. "
-            + ("Do not rely on inputs looking harmless: noise that the model cannot see hides "
-               "anything from people, and nothing from the model. " if span else "")
-            + "Keep logging and limiting queries: approximate copies remain possible."
-        )  # fmt: skip
-    stopped = [
-        d
-        for d in defences
-        if not d.name.startswith(("none", "query budget"))
-        and d.status
-        not in {
-            Status.RECOVERED.name,
-            Status.APPROXIMATED.name,
-            Status.BUDGET_EXHAUSTED.name,
-        }
-        and d.attack_error is not None
-        and d.attack_error >= options.useful
-    ]
-    if not stopped:
-        return (
-            "No change of the answers that was tried keeps this attack from a useful clone. What "
-            "remains is to limit who may ask how much, and to watch for queries far from real "
-            "inputs."
-        )
-    best = min(stopped, key=lambda d: (d.label_change, d.answer_change))
-    return (
-        f"Of the changes of answers that stop this attack, '{best.name}' costs an honest user "
-        "least: "
-        f"answers change by {best.answer_change:.1e} of their spread, and the top class for "
-        f"{100 * best.label_change:.2g} % of inputs. It stops exact extraction, not an ordinary "
-        f"copy: one trained on {options.training:,} such answers misses {100 * best.copy_miss:.2g}"
-        f" % (without the defence {100 * defences[0].copy_miss:.2g} %). Limit and watch queries "
-        "as well."
-    )

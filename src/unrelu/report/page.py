@@ -11,7 +11,6 @@ from unrelu._types import FloatArray
 from unrelu.errors import MissingExtra
 from unrelu.report.audit import Audit
 from unrelu.report.structure import first_rows
-from unrelu.span.algorithm import SpanResult
 
 __all__ = ["render_page"]
 
@@ -100,7 +99,7 @@ def _figures(audit: Audit) -> dict[str, Any]:
     return {
         "before": before,
         "after": after,
-        "is_span": isinstance(audit.result, SpanResult),
+        "is_span": audit.findings.rank > 0,
         "line_figure": line,
         "leak_figure": leak,
         "trade_figure": trade,

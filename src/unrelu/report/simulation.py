@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 import warnings
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import numpy as np
 
@@ -14,16 +16,13 @@ from unrelu._types import FloatArray
 from unrelu.choose import extract
 from unrelu.diagnostics import Diagnosis
 from unrelu.errors import UnreluError
-from unrelu.extraction.three_layer import ThreeLayerResult, extract_three_layer
-from unrelu.extraction.two_layer import TwoLayerResult, extract_two_layer
-from unrelu.learner.algorithm import LearnerResult, learn_from_queries
+from unrelu.extraction.two_layer import extract_two_layer
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles import Cast, Labels, Noisy, Oracle, Rounded, Softmax, Wrapper, connect
 from unrelu.progress import Progress
 from unrelu.result import RecoveryResult, Status
-from unrelu.span.algorithm import SpanResult
 
-__all__ = ["AuditConfig", "Defence", "LeakPoint", "Simulation", "width_of"]
+__all__ = ["AuditConfig", "Defence", "LeakPoint", "Simulation", "entry_of"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,6 +82,26 @@ class Defence:
     label_change: float
     copy_miss: float
     note: str = ""
+    changes_answers: bool = True
+    """False: the answers are the model's own, all of them or fewer."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Change:
+    """A defence to try: what it does to the service, and how to measure its cost."""
+
+    name: str
+    wrap: Callable[[Oracle], Oracle]
+    budget: int
+    """Queries an attacker gets."""
+    note: str = ""
+    changes_answers: bool = True
+    """False: answers stay, and so does the attacker's method."""
+    rescales: bool = False
+    """Whether answers say the same in other units."""
+    reach: float | None = None
+    """Largest coordinate of an input that is answered."""
+    limits_queries: bool = False
 
 
 class _Clipped(Wrapper):
@@ -107,7 +126,7 @@ class Simulation:
     ) -> None:
         self.network, self.domain, self.options = network, domain, options
         self.result, self.diagnosis = result, diagnosis
-        self.probabilities = isinstance(result, TwoLayerResult) and result.answers == "log-odds"
+        self.probabilities = result.findings().log_odds
         stages = result.queries.by_stage
         looked = sum(stages.get(name, 0) for name in ("connect", "diagnosis", "depth"))
         # Rows of the report's own, and those of runs that were resumed, are not the attack's.
@@ -115,7 +134,7 @@ class Simulation:
         self.total = result.queries.total - aside
         # What an attacker needs who knows the method: neither the first look nor certainty.
         self.spent = max(1, self.total - stages.get("certificate", 0) - looked)
-        self.full_width = width_of(result)
+        self.full_width = result.findings().units
         self.seed = int(rng.integers(2**31))
         n, d = options.points, network.input_dim
         if target.box is None:
@@ -150,11 +169,15 @@ class Simulation:
 
     def _attack_again(self, oracle: Oracle) -> RecoveryResult:
         """Run the algorithm that recovered the clone, and nothing else."""
-        if isinstance(self.result, ThreeLayerResult):
-            return extract_three_layer(oracle, rng=self.seed)
-        if isinstance(self.result, LearnerResult):
-            return learn_from_queries(oracle, epsilon=self.result.epsilon, rng=self.seed)
-        return extract_two_layer(oracle, domain=self.domain, rng=self.seed)
+        entry = entry_of(self.result)
+        given = {"domain": self.domain, "rng": self.seed}
+        takes = inspect.signature(entry).parameters
+        options = {name: value for name, value in given.items() if name in takes}
+        for name, parameter in takes.items():  # what the caller had to say, the result has kept
+            keyword = parameter.kind is inspect.Parameter.KEYWORD_ONLY
+            if keyword and parameter.default is inspect.Parameter.empty:
+                options[name] = getattr(self.result, name)
+        return entry(oracle, **options)
 
     def attack(
         self, oracle: Oracle, domain: Any = None, *, choose: bool = False
@@ -185,8 +208,7 @@ class Simulation:
         found = network(self.points)
         if found.shape[1] != self.logits.shape[1]:
             return 1.0
-        common = self.probabilities or (isinstance(result, TwoLayerResult)
-                                        and result.answers == "log-odds")  # fmt: skip
+        common = self.probabilities or (result is not None and result.findings().log_odds)
         difference = _centred(found - self.network(self.points), common)
         error = float(np.sqrt(np.mean(difference**2))) / self.scale
         return min(1.0, error) if math.isfinite(error) else 1.0
@@ -197,7 +219,7 @@ class Simulation:
         for i, fraction in enumerate(self.options.fractions):
             budget = max(5000, 2 * self.total) if fraction == 1.0 else round(fraction * self.spent)
             result, _ = self.attack(self.served(budget))
-            width = 0 if result is None else width_of(result)
+            width = 0 if result is None else result.findings().units
             queries = self.spent if fraction == 1.0 else budget
             found.append(LeakPoint(queries, width, self.error(result)))
             progress.update("leak", i + 1, len(self.options.fractions))
@@ -205,80 +227,93 @@ class Simulation:
 
     def defences(self, progress: Progress) -> tuple[Defence, ...]:
         """Try every defence on the clone."""
+        changes = self._changes()
+        found = []
+        for i, change in enumerate(changes):
+            found.append(self._try(change))
+            progress.update("defences", i + 1, len(changes), change.name)
+        return tuple(found)
+
+    def _changes(self) -> list[_Change]:
+        """List what a service could do, from nothing on."""
         limit = max(5000, round(self.options.patience * self.total))
         spread = float(self.truth.std()) or 1.0
-        plans: list[tuple[str, Callable[[Oracle], Oracle], Any, int, str]] = [
-            ("none", lambda o: o, None, limit, "the model as it is")
-        ]
+        same: Callable[[Oracle], Oracle] = lambda oracle: oracle  # noqa: E731
+        changes = [_Change("none", same, limit, "the model as it is", changes_answers=False)]
         for decimals in self.options.decimals:
-            plans.append(
-                (f"round to {decimals} decimals",
-                 lambda o, k=decimals: Rounded(o, k), None, limit, "")  # type: ignore[misc]
-            )  # fmt: skip
+            rounded = partial(Rounded, decimals=decimals)
+            changes.append(_Change(f"round to {decimals} decimals", rounded, limit))
         for sigma in self.options.noise:
-            plans.append(
-                (f"noise of {sigma:g} of the spread",
-                 lambda o, s=sigma: self._noisy(o, s * spread), None, limit, "")  # type: ignore[misc]
-            )  # fmt: skip
+            noisy = partial(self._noisy, sigma=sigma * spread)
+            changes.append(_Change(f"noise of {sigma:g} of the spread", noisy, limit))
         if self.truth.shape[1] > 1:
             if not self.probabilities:
-                plans.append(("probabilities, not logits", Softmax, None, limit, ""))
-            plans.append(("top-1 label only", Labels, None, limit, ""))
-        plans.append(
-            ("query budget of half the attack", lambda o: o, None, self.spent // 2,
-             "per user; users may join")
-        )  # fmt: skip
-        if self.domain == "all" and not isinstance(self.result, ThreeLayerResult):
-            plans.append(
-                ("inputs only in -3..3", lambda o: o, (-3.0, 3.0), limit, "inputs out of range "
-                 "are refused")
-            )  # fmt: skip
-        found = []
-        for i, (name, wrap, domain, budget, note) in enumerate(plans):
-            found.append(self._try(name, wrap, domain, budget, note))
-            progress.update("defences", i + 1, len(plans), name)
-        return tuple(found)
+                changes.append(_Change("probabilities, not logits", Softmax, limit, rescales=True))
+            changes.append(_Change("top-1 label only", Labels, limit))
+        half = _Change("query budget of half the attack", same, self.spent // 2,
+                       "per user; users may join", changes_answers=False,
+                       limits_queries=True)  # fmt: skip
+        changes.append(half)
+        if self.domain == "all" and len(self.result.findings().widths) <= 1:
+            refused = "inputs out of range are refused"
+            changes.append(_Change("inputs only in -3..3", same, limit, refused, reach=3.0))
+        return changes
 
     def _noisy(self, oracle: Oracle, sigma: float) -> Oracle:
         noisy = Noisy(oracle, sigma)
         return _Clipped(noisy) if self.probabilities else noisy
 
-    def _try(
-        self, name: str, wrap: Callable[[Oracle], Oracle], domain: Any, budget: int, note: str
-    ) -> Defence:
+    def _try(self, change: _Change) -> Defence:
+        """Run the attack behind one defence, and measure what an honest user loses."""
+        box = None if change.reach is None else (-change.reach, change.reach)
         result, problem = self.attack(
-            wrap(self.served(budget)), domain, choose=not name.startswith(("none", "query budget"))
+            change.wrap(self.served(change.budget)), box, choose=change.changes_answers
         )
-        shown = wrap(self.served())(self.points)
-        top = self.truth.argmax(axis=1)
-        if shown.shape == self.truth.shape:
-            softened = name.startswith("prob")
-            change = 0.0 if softened else float(np.sqrt(np.mean((shown - self.truth) ** 2)))
-            change /= float(self.truth.std()) or 1.0
-            moved = float(np.mean(shown.argmax(axis=1) != top)) if shown.shape[1] > 1 else 0.0
-        else:  # labels: all but the top class is lost
-            change, moved = 1.0, float(np.mean(shown[:, 0] != top))
-        if name.startswith("inputs"):
-            moved = change = float(np.mean(np.abs(self.points).max(axis=1) > 3.0))
+        moved, labels = self._cost_to_users(change)
+        note = change.note
+        if change.reach is not None:
             note += f"; {100 * moved:.0f} % of Gaussian inputs have such a coordinate"
-        status = "FAILED" if result is None else result.status.name
-        queries = 0 if result is None else result.queries.total
-        if status == Status.BUDGET_EXHAUSTED.name and not name.startswith("query budget"):
-            note = f"cut off by this audit after {queries:,} queries: a patient attacker goes on"
-        if isinstance(result, SpanResult) and result.rank:
-            note = f"the span still leaks: {result.rank} dimensions of it were found"
-        elif isinstance(result, LearnerResult) and result.copied:
-            note = "learned, not exact"
+        if result is not None:
+            note = self._told(result, change) or note
         return Defence(
-            name,
-            status,
-            queries,
+            change.name,
+            "FAILED" if result is None else result.status.name,
+            0 if result is None else result.queries.total,
             None if result is None else self.error(result),
-            change,
             moved,
-            self.train_copy(wrap(self.served())),
+            labels,
+            self.train_copy(change.wrap(self.served())),
             problem or note,
+            change.changes_answers,
         )
+
+    def _cost_to_users(self, change: _Change) -> tuple[float, float]:
+        """Return how far answers move, over their spread, and how often the top class does."""
+        if change.reach is not None:
+            refused = float(np.mean(np.abs(self.points).max(axis=1) > change.reach))
+            return refused, refused
+        shown = change.wrap(self.served())(self.points)
+        top = self.truth.argmax(axis=1)
+        if shown.shape != self.truth.shape:  # labels: all but the top class is lost
+            return 1.0, float(np.mean(shown[:, 0] != top))
+        moved = 0.0 if change.rescales else float(np.sqrt(np.mean((shown - self.truth) ** 2)))
+        labels = float(np.mean(shown.argmax(axis=1) != top)) if shown.shape[1] > 1 else 0.0
+        return moved / (float(self.truth.std()) or 1.0), labels
+
+    @staticmethod
+    def _told(result: RecoveryResult, change: _Change) -> str:
+        """Say what the attack still got behind a defence, or nothing."""
+        found = result.findings()
+        if found.rank:
+            return f"the span still leaks: {found.rank} dimensions of it were found"
+        if found.copy_error is not None and result.copied:
+            return "learned, not exact"
+        if result.status is Status.BUDGET_EXHAUSTED and not change.limits_queries:
+            return (
+                f"cut off by this audit after {result.queries.total:,} queries: a patient "
+                "attacker goes on"
+            )
+        return ""
 
     def train_copy(self, oracle: Oracle) -> float:
         """Train an ordinary network on the answers to typical inputs; return what it misses."""
@@ -309,13 +344,11 @@ class Simulation:
         return min(1.0, error)
 
 
-def width_of(result: RecoveryResult) -> int:
-    """Return how many hidden units a result knows."""
-    if isinstance(result, ThreeLayerResult):
-        return result.first_width + result.second_width
-    if isinstance(result, (TwoLayerResult, LearnerResult)):
-        return result.width
-    return 0
+def entry_of(result: RecoveryResult) -> Callable[..., RecoveryResult]:
+    """Return the function whose method gave a result; the choosing one where it is not public."""
+    import unrelu
+
+    return cast("Callable[..., RecoveryResult]", getattr(unrelu, result.provenance.entry, extract))
 
 
 def _centred(values: FloatArray, common: bool) -> FloatArray:

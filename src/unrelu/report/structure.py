@@ -7,12 +7,9 @@ import dataclasses
 import numpy as np
 
 from unrelu._types import FloatArray
-from unrelu.choose import DeepSpanResult
 from unrelu.errors import UnreluError
-from unrelu.extraction.three_layer import ThreeLayerResult
 from unrelu.oracles import Oracle
 from unrelu.result import RecoveryResult
-from unrelu.span.algorithm import SpanResult
 from unrelu.span.obfuscate import obfuscate
 
 __all__ = ["Obfuscated", "example_images", "first_rows", "name_layer", "seen_span", "show_blind"]
@@ -39,17 +36,17 @@ def first_rows(result: RecoveryResult | None) -> FloatArray:
         return np.zeros((0, 0))
     if result.network is not None and result.network.depth >= 2:
         return result.network.weights[0]
-    if isinstance(result, (DeepSpanResult, ThreeLayerResult)) and result.first_width:
-        return result.first_weights
-    return np.zeros((0, 0))
+    return result.findings().first_layer
 
 
 def seen_span(result: RecoveryResult | None) -> FloatArray:
     """Return an orthonormal basis ``(r, d)`` of what the model sees, as far as it is known."""
-    if isinstance(result, SpanResult):
-        return result.basis if result.success or result.certificate is not None else _none()
-    network = None if result is None else result.network
-    if result is None or network is None or not result.copied or network.depth < 2:
+    if result is None:
+        return _none()
+    found, network = result.findings(), result.network
+    if found.rank:
+        return found.basis if result.success or result.certificate is not None else _none()
+    if network is None or not result.copied or network.depth < 2:
         return _none()
     rows = network.weights[0]
     if network.skip is not None:

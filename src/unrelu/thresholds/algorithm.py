@@ -4,7 +4,7 @@ Reference
 ---------
 Goel & Panigrahy 2018, *Recovering the Lowest Layer of Deep Networks with High
 Threshold Activations*: Section 2 (Claims 1-2, Theorems 4-6, Algorithm 1),
-Appendix B (Theorems 11-13, B.4, B.6, B.7). Section 3 is in ``threshold_detector``,
+Appendix B (Theorems 11-13, B.4, B.6, B.7). Section 3 is in ``detector``,
 Section 4 in ``structured_layers``, Appendix E in :mod:`unrelu.modular`.
 
 Setting
@@ -33,14 +33,14 @@ bounded by a small constant only where thresholds are high.
 Paper to code
 -------------
 =============================  ==========================================================
-G(z), Claim 2                  ``kernels.threshold_landscape.minimise_landscape``
-the same at the third order    ``steps.threshold_search.find_directions(method="third")``
+G(z), Claim 2                  ``unrelu.thresholds.landscape.minimise_landscape``
+the same at the third order    ``unrelu.thresholds.search.find_directions(method="third")``
 G(W), B.4, Theorem 12          ``minimise_simultaneous``; held orthonormal, any order:
                                ``minimise_joint``
-EstimateTanAlpha, Lemmas 3-6   ``kernels.threshold_slab.estimate_tan_alpha``
-RefineEstimate, Algorithm 1    ``steps.threshold_refine.refine_estimate``
-the slab l(z, t, eps)          ``kernels.threshold_slab.slab_step`` (moves by its gradient)
-c_0, footnote 5                ``steps.threshold_passes.find_base``
+EstimateTanAlpha, Lemmas 3-6   ``unrelu.thresholds.slab.estimate_tan_alpha``
+RefineEstimate, Algorithm 1    ``unrelu.thresholds.refine.refine_estimate``
+the slab l(z, t, eps)          ``unrelu.thresholds.slab.slab_step`` (moves by its gradient)
+c_0, footnote 5                ``unrelu.thresholds.passes.find_base``
 Theorem 6                      :mod:`unrelu.thresholds.halfspaces`
 B.6, the biased sampler        :func:`draw_biased_samples`, ``biased=True``
 B.7, powers of X_i             nothing to add: only q_i o u changes

@@ -21,7 +21,7 @@ seen to be missing it is repeated with more lines, within the bound.
 Paper to code
 -------------
 =====================  ==============================================================
-C2, C3                 ``steps.threshold_detect.detect``
+C2, C3                 ``unrelu.thresholds.detect.detect``
 Theorem 7's search     :func:`detect_directions`
 =====================  ==============================================================
 

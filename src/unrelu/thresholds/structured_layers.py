@@ -25,11 +25,11 @@ a product, and no more is looked at.
 
 Paper to code
 -------------
-===========================  ===============================================
-Algorithm 3                  :func:`recover_binary_layer`, ``kernels.threshold_graph``
+===========================  ========================================================
+Algorithm 3                  :func:`recover_binary_layer`, ``unrelu.thresholds.graph``
 Theorem 9                    the same graph on log f
 Theorem 10                   :func:`recover_even_layer`
-===========================  ===============================================
+===========================  ========================================================
 
 Deviations
 ----------

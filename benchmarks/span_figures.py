@@ -1,4 +1,4 @@
-"""``unrelu reproduce span``: the figures of the span-recovery paper, from queries."""
+"""The figures of the span-recovery paper: ``python -m benchmarks.span_figures --figure 1|2|3``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from benchmarks import span_curves, span_pictures
 from unrelu.cli._common import (
     JsonOption,
     QuietOption,
@@ -65,11 +66,8 @@ def reproduce_span(
     moderate width, whose span is found whole. Figure 3: digits obfuscated by
     noise that the network cannot see.
 
-    Example: unrelu reproduce span --figure 3 --mnist mnist/package/data
+    Example: python -m benchmarks.span_figures --figure 3 --mnist mnist/package/data
     """  # fmt: skip
-    from unrelu.cli import _span_curves as span_curves
-    from unrelu.cli import _span_figures as span_figures
-
     start = time.perf_counter()
 
     with friendly():
@@ -87,11 +85,11 @@ def reproduce_span(
         facts: Any
         if figure == 3:
             with show_progress(quiet=quiet) as progress:
-                facts = span_figures.obfuscation_experiment(
+                facts = span_pictures.obfuscation_experiment(
                     data, noise=noise, held_out=held_out, seed=seed, epochs=epochs,
                     progress=progress,
                 )  # fmt: skip
-            picture = span_figures.draw_obfuscation(facts, stem.with_suffix(".png"))
+            picture = span_pictures.draw_obfuscation(facts, stem.with_suffix(".png"))
             summary = [{k: v for k, v in row.items() if k != "pixels"} for row in facts["rows"]]
             lines = [
                 f"{row['name']}: {row['unchanged']:.2%} unchanged, logits moved by at most "
@@ -112,7 +110,7 @@ def reproduce_span(
             title = titles[figure]
             if networks > 1:
                 title += f" (median of {networks}, and each)"
-            picture = span_figures.draw_curves(curves, title, stem.with_suffix(".png"))
+            picture = span_pictures.draw_curves(curves, title, stem.with_suffix(".png"))
             facts = summary = [dataclasses.asdict(curve) for curve in curves]
             lines = [curve.summary() for curve in curves]
         stem.with_suffix(".json").write_text(json.dumps(facts) + "\n")
@@ -127,3 +125,7 @@ def reproduce_span(
         f"{time.perf_counter() - start:.0f} s",
         markup=False,
     )
+
+
+if __name__ == "__main__":
+    typer.run(reproduce_span)

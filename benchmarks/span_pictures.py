@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import scipy.special
 
+from benchmarks.span_curves import RankCurves
 from unrelu._types import FloatArray
-from unrelu.cli._span_curves import RankCurves
 from unrelu.datasets import ImageSet, train_classifier
 from unrelu.errors import MissingExtra
 from unrelu.progress import Progress, as_progress

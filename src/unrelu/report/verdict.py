@@ -1,0 +1,141 @@
+"""The audit in plain words: what was found, and what to do about it."""
+
+from __future__ import annotations
+
+from unrelu.choose import ExtractionPlan
+from unrelu.report.simulation import AuditConfig, Defence
+from unrelu.report.structure import first_rows, name_layer
+from unrelu.result import RecoveryResult, Status
+
+__all__ = ["recommend", "verdict"]
+
+
+def verdict(
+    plan: ExtractionPlan, result: RecoveryResult, shape: tuple[int, int] | None
+) -> tuple[str, str]:
+    """Return a headline and a paragraph."""
+    layer = name_layer(first_rows(result), shape)
+    also = f" {layer[:1].upper()}{layer[1:]}." if layer else ""
+    if result.copied and result.network is not None and result.certificate is not None:
+        return _copied(result, also)
+    if plan.diagnosis.piecewise_linear is False or not plan.method:
+        return _outside(plan, result)
+    if result.findings().rank:
+        return _leaking(plan, result, also)
+    known = result.findings().units
+    learned = f" {known} hidden units were seen." if known else ""
+    return (
+        "Not cloned by this attack",
+        f"{_sentence(result.message)}.{learned}{also} This does not rule "
+        "out other attacks, nor an approximate copy trained on answers.",
+    )
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
+
+
+def _copied(result: RecoveryResult, also: str) -> tuple[str, str]:
+    """Tell of a network that is the target, or comes close."""
+    network, certificate, found = result.network, result.certificate, result.findings()
+    assert network is not None
+    assert certificate is not None
+    asked = f"{result.queries.total:,} questions"
+    units = " and ".join(str(width) for width in found.widths or network.hidden_widths) or "no"
+    if found.copy_error is not None:
+        return (
+            "This model can be copied closely",
+            f"Anyone who may ask {asked} gets a copy with {units} hidden units whose root "
+            f"mean square error is at most {found.copy_error / (certificate.scale or 1.0):.1e} "
+            "of the answers' spread, though the answers themselves are noisy or coarse. It "
+            f"took nothing but answers.{also}",
+        )
+    return (
+        "This model can be cloned",
+        f"Anyone who may ask {asked} gets a copy: {network.parameters:,} parameters, {units} "
+        f"hidden units, with a largest deviation of {certificate.relative_deviation:.1e} of "
+        "the answers' spread at inputs that were held out. It took nothing but answers."
+        f"{also}",
+    )
+
+
+def _outside(plan: ExtractionPlan, result: RecoveryResult) -> tuple[str, str]:
+    """Tell of a target that is no ReLU network."""
+    found = result.findings()
+    learned = (
+        f"{plan.diagnosis.input_dim} inputs, {plan.diagnosis.output_dim} outputs, "
+        f"{plan.diagnosis.precision} answers"
+    )
+    if found.rank:
+        learned += f"; it looks at {found.rank} of {found.basis.shape[1]} directions"
+    return (
+        "Outside what can be cloned exactly",
+        f"{_sentence(plan.reason)}. This is no ReLU network, and no clone was made. What was "
+        f"still learned: {learned}. This does not rule out an approximate copy trained on "
+        "answers.",
+    )
+
+
+def _leaking(plan: ExtractionPlan, result: RecoveryResult, also: str) -> tuple[str, str]:
+    """Tell of a target that keeps its weights but not what they look at."""
+    found = result.findings()
+    n = found.basis.shape[1]
+    blind = (
+        f"The other {n - found.rank} it cannot see: noise there changes no answer."
+        if found.rank < n
+        else "That is all of them."
+    )
+    what = (
+        f"After {result.queries.total:,} questions its answers gave away the {found.rank} of {n} "
+        f"directions of input space that it looks at. {blind}"
+    )
+    if found.units:
+        what += f" {found.units} units of its first layer were found as well."
+    why = "It is too deep, or too wide in its first layer, to be cloned exactly"
+    if plan.diagnosis.kind == "labels":
+        why = "Only labels come back"
+    if result.status is Status.BUDGET_EXHAUSTED:
+        why += ", and the budget ended the attack"
+    return (
+        "Not cloned, but it leaks what it looks at",
+        f"{why}. {what}{also} This does not rule out an approximate copy trained on answers.",
+    )
+
+
+def recommend(
+    defences: tuple[Defence, ...], options: AuditConfig, result: RecoveryResult | None = None
+) -> str:
+    """Name the change of answers that stops the attack and costs an honest user least."""
+    if not defences:
+        leaks = result is not None and result.findings().rank
+        return (
+            "No clone was made, so no defence was weighed. "
+            + ("Do not rely on inputs looking harmless: noise that the model cannot see hides "
+               "anything from people, and nothing from the model. " if leaks else "")
+            + "Keep logging and limiting queries: approximate copies remain possible."
+        )  # fmt: skip
+    went_on = {Status.RECOVERED.name, Status.APPROXIMATED.name, Status.BUDGET_EXHAUSTED.name}
+    stopped = [
+        d
+        for d in defences
+        if d.changes_answers
+        and d.status not in went_on
+        and d.attack_error is not None
+        and d.attack_error >= options.useful
+    ]
+    if not stopped:
+        return (
+            "No change of the answers that was tried keeps this attack from a useful clone. What "
+            "remains is to limit who may ask how much, and to watch for queries far from real "
+            "inputs."
+        )
+    best = min(stopped, key=lambda d: (d.label_change, d.answer_change))
+    return (
+        f"Of the changes of answers that stop this attack, '{best.name}' costs an honest user "
+        "least: "
+        f"answers change by {best.answer_change:.1e} of their spread, and the top class for "
+        f"{100 * best.label_change:.2g} % of inputs. It stops exact extraction, not an ordinary "
+        f"copy: one trained on {options.training:,} such answers misses {100 * best.copy_miss:.2g}"
+        f" % (without the defence {100 * defences[0].copy_miss:.2g} %). Limit and watch queries "
+        "as well."
+    )
