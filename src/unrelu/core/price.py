@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import sys
+
 from unrelu.errors import BudgetExhausted
 from unrelu.oracles.base import Meter
 
@@ -10,7 +13,9 @@ __all__ = [
     "UNSURE",
     "Allowance",
     "Price",
+    "price_halfspaces",
     "price_learner",
+    "price_lowest_layer",
     "price_span",
     "price_span_from_labels",
     "price_three_layer",
@@ -132,3 +137,25 @@ def price_span_from_labels(d: int, ranks: tuple[float, float]) -> Price:
     """Return the same from labels: a bisection a normal's entry."""
     low, high = (rank * (60.0 * d + 4000.0) for rank in ranks)
     return _range(low, high)
+
+
+def price_halfspaces(d: int, facets: tuple[float, float]) -> Price:
+    """Return the price of a number of facets between two guesses: bisections, rays, certificate.
+
+    A facet takes d lines to see its slopes, and d more to measure them.
+    """
+    least, most = facets
+    return _range(least * (50.0 * d + 150.0) + 3_500.0, most * (65.0 * d + 450.0) + 8_000.0)
+
+
+def price_lowest_layer(
+    d: int, units: tuple[float, float], *, samples: int, tolerance: float
+) -> Price:
+    """Return the price of units between two guesses: a landscape, slabs, a certificate."""
+    # A round of slabs leaves between a twelfth and a half of an error that begins at 0.1 or so.
+    decrease = max(1.0, math.log(0.1 / max(tolerance, sys.float_info.epsilon)))
+    low, high = (
+        60.0 * d * count * decrease / math.log(factor)
+        for count, factor in zip(units, (12.0, 2.0), strict=True)
+    )
+    return _range(samples + low, samples + high + 2_000.0)

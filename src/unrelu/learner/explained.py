@@ -1,0 +1,58 @@
+"""A learned network against every answer of its run, those far out and on lines included.
+
+The certificate vouches for fresh inputs, and the search has looked at its samples; the run
+has seen more. An answer that the network misses by more than epsilon and the noise allow is
+where the search goes on; what stays unexplained is not called recovered.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+
+from unrelu._types import FloatArray
+from unrelu.core.explain import Contradictions, Result, find_contradictions, withdrawn
+from unrelu.core.record import Remembered
+from unrelu.learner.run import Learning
+from unrelu.result import Status
+
+__all__ = ["contradicting_answers", "explained_copy"]
+
+
+@dataclasses.dataclass(frozen=True)
+class _WithinEpsilon:
+    """What epsilon and the noise allow an answer to differ by."""
+
+    run: Learning
+
+    def at(self, points: FloatArray, predicted: FloatArray) -> FloatArray:
+        """Return the same tolerance for all outputs, ``(n, m)``."""
+        return np.broadcast_to(self.run.allowed(points)[:, None], predicted.shape)
+
+
+def contradicting_answers(
+    run: Learning, target: Remembered, network: Callable[[FloatArray], FloatArray]
+) -> Contradictions:
+    """Return the answers of the whole run that a network does not explain.
+
+    Neurons as they were found are compared: what merging them costs is arithmetic.
+    """
+    found = network if run.learned is None else run.learned
+    return find_contradictions(target.record, found, _WithinEpsilon(run))
+
+
+def explained_copy(run: Learning, target: Remembered, result: Result) -> Result:
+    """Return a result that claims to be recovered only if every answer of the run agrees.
+
+    With k and R given what is rare is within the promise, and counted in its bound: then
+    only a target that has changed takes it back.
+    """
+    if result.network is None or result.status not in (Status.RECOVERED, Status.APPROXIMATED):
+        return result
+    found = contradicting_answers(run, target, result.network)
+    if not found:
+        return result
+    kept = result.status if run.told else Status.APPROXIMATED
+    return withdrawn(target, result, found, _WithinEpsilon(run), kept)
