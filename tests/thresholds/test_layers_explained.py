@@ -1,4 +1,4 @@
-"""Layers and halfspaces from queries: every answer counts, a price holds, breakdown is a status."""
+"""Layers and halfspaces from queries: answers count, a price holds, breakdown is a status."""
 
 import numpy as np
 import pytest
