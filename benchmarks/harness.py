@@ -1,10 +1,10 @@
 """Run rows of a benchmark table: parallel, resumable, failures kept.
 
 A row is a function of a seed that returns plain numbers and a boolean
-``success`` judged by ground truth. Results go to ``benchmarks/results`` as JSON
-with machine and versions, and the commit beside each run (``--results`` chooses
-another folder); the
-printed table shows medians, 95th percentiles and maxima beside the targets.
+``success`` judged by ground truth. Results go to ``benchmarks/results``, one JSON line for
+each run, stamped with its code and machine (:mod:`benchmarks.records`; ``--results`` chooses
+another folder); the printed table shows medians, 95th percentiles and maxima beside the
+targets.
 """
 
 from __future__ import annotations
@@ -12,12 +12,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import json
 import os
-import platform
 import signal
 import statistics
-import subprocess
 import sys
 import time
 import traceback
@@ -26,7 +23,12 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).parent / "results"
+from benchmarks.records import RESULTS, describe, forget, load, record
+from benchmarks.stamps import code, machine
+
+__all__ = ["RESULTS", "NotHereError", "Row", "load", "machine", "main", "print_table",
+           "quick_rows", "run_one", "run_suite", "summary"]  # fmt: skip
+
 QUICK_SECONDS = 15.0  # a row of the quick suite takes no longer, by its published runs
 
 
@@ -46,39 +48,6 @@ class Row:
     target: Mapping[str, float] = dataclasses.field(default_factory=dict)
     timeout: float = 600.0
     quick: int = 1  # seeds used by the quick suite, if fast; 0 leaves the row to the full one
-
-
-def _described() -> str:
-    """Return the checkout's commit, or nothing outside of one."""
-    with contextlib.suppress(OSError):
-        return subprocess.run(
-            ["git", "describe", "--always", "--dirty"],
-            capture_output=True, text=True, cwd=Path(__file__).parent, check=False,
-        ).stdout.strip()  # fmt: skip
-    return ""
-
-
-def machine() -> dict[str, Any]:
-    """Describe where and with what the figures were measured."""
-    import numpy
-    import scipy
-
-    # A copy of the tree without git (on a GPU machine, say) is told its commit.
-    commit = os.environ.get("UNRELU_COMMIT") or _described()
-    model = platform.processor() or platform.machine()
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                model = line.split(":", 1)[1].strip()
-                break
-    return {
-        "commit": commit,
-        "cores": os.cpu_count(),
-        "processor": model,
-        "python": platform.python_version(),
-        "numpy": numpy.__version__,
-        "scipy": scipy.__version__,
-    }
 
 
 class _Timeout(Exception):
@@ -123,23 +92,6 @@ def run_one(row: Row, seed: int) -> dict[str, Any]:
     return outcome
 
 
-def load(suite: str, folder: Path = RESULTS) -> dict[str, Any]:
-    """Read a suite's results; empty when there are none."""
-    path = folder / f"{suite}.json"
-    if not path.exists():
-        return {"suite": suite, "rows": {}}
-    data: dict[str, Any] = json.loads(path.read_text())
-    return data
-
-
-def save(suite: str, data: dict[str, Any], folder: Path = RESULTS) -> None:
-    """Write a suite's results, old or new but never half."""
-    folder.mkdir(exist_ok=True, parents=True)
-    temporary = folder / f".{suite}.json"
-    temporary.write_text(json.dumps(data, indent=1, default=float) + "\n")
-    temporary.replace(folder / f"{suite}.json")
-
-
 def run_suite(
     suite: str,
     rows: Sequence[Row],
@@ -149,40 +101,34 @@ def run_suite(
     fresh: bool = False,
     folder: Path = RESULTS,
 ) -> dict[str, Any]:
-    """Run what is missing of the given rows and save after every outcome."""
-    data = load(suite, folder)
-    data["machine"] = machine()
+    """Run what is missing of the given rows and append every outcome as it comes."""
+    if fresh:
+        forget(suite, [row.name for row in rows], folder)
+    before = load(suite, folder)["rows"]
     todo: list[tuple[Row, int]] = []
     for row in rows:
-        entry = data["rows"].setdefault(row.name, {"runs": []})
-        if fresh:
-            entry["runs"] = []
-        entry["target"] = dict(row.target)
-        entry["seeds"] = len(row.seeds)
-        done = {run["seed"] for run in entry["runs"]}
+        about = {"target": dict(row.target), "seeds": len(row.seeds)}
+        describe(suite, row.name, about, folder)
+        done = {run["seed"] for run in before.get(row.name, {"runs": []})["runs"]}
         todo += [(row, s) for s in row.seeds[:seeds] if s not in done]
-    save(suite, data, folder)
     if todo:
+        code()  # of what this process and its workers have imported, not of later edits
         with ProcessPoolExecutor(max_workers=jobs) as pool:
             futures = {pool.submit(run_one, row, seed): (row, seed) for row, seed in todo}
             for count, future in enumerate(as_completed(futures), start=1):
                 row, seed = futures[future]
-                outcome = future.result() | {"commit": data["machine"]["commit"]}
+                outcome = future.result()
                 if "skipped" in outcome:
                     print(f"skipped {row.name}: {outcome['skipped']}", file=sys.stderr)
                     continue
-                data |= {"rows": load(suite, folder)["rows"]}  # another process may have saved
-                runs = data["rows"][row.name]["runs"]
-                runs.append(outcome)
-                runs.sort(key=lambda run: run["seed"])
-                save(suite, data, folder)
+                record(suite, row.name, outcome, folder=folder)
                 mark = "ok  " if outcome["success"] else "FAIL"
                 print(
                     f"[{count}/{len(todo)}] {mark} {row.name} seed {seed} "
                     f"({outcome['wall']:.1f} s)",
                     file=sys.stderr,
                 )
-    return data
+    return load(suite, folder)
 
 
 def quick_rows(suite: str, rows: Sequence[Row]) -> list[Row]:
@@ -253,7 +199,7 @@ def main(suite: str, rows: Sequence[Row]) -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--fresh", action="store_true", help="forget earlier outcomes")
     parser.add_argument("--quick", action="store_true", help="a few seeds of each row")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the JSON files")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the lines")
     parser.add_argument("--show", action="store_true", help="print the table, run nothing")
     options = parser.parse_args()
     chosen = [row for row in rows if options.rows in row.name]

@@ -13,23 +13,25 @@ over batches included:
   (d, N) (N, d): ``naive_ratio`` counts the rate in those.
 
 The product is timed both in batches of the same length and in one call; the
-faster is the reference. T2 runs over 8 times as many rows, in longer batches. Prints JSON on
-stdout. Runs on numpy always, on torch (CUDA) and cupy where they are installed.
+faster is the reference. T2 runs over 8 times as many rows, in longer batches. Runs on
+numpy always, on torch (CUDA) and cupy where they are installed; what was measured goes to
+``benchmarks/results`` as ``moments_cpu.jsonl`` and ``moments_gpu.jsonl``.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import platform
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from benchmarks.records import RESULTS, record
 
 PROBES = 128
 
@@ -177,40 +179,38 @@ def main() -> None:
     parser.add_argument("--backends", nargs="+", default=["numpy", "torch", "cupy"])
     parser.add_argument("--threads", type=int, default=0, help="BLAS threads on the CPU")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the lines")
     options = parser.parse_args()
-    rows: list[dict[str, Any]] = []
-    skipped = {}
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(options.threads or None):
         for name in options.backends:
-            gpu = name != "numpy"
-            n = options.rows or (262_144 if gpu else 16_384)
-            batches = [16_384, 65_536] if gpu else [1024, 2048, 4096]
-            longer = [65_536, 262_144, 1_048_576] if gpu else batches
-            for d in options.dims:
-                for dtype in options.dtypes:
-                    try:
-                        # 2 GiB of pair products at most per batch on the CPU, 40 on a GPU.
-                        room = (40 if gpu else 2) << 30
-                        size = d * (d + 1) // 2 * np.dtype(dtype).itemsize
-                        fitting = [b for b in batches if b * size <= room]
-                        for kind in ("T2", "T0-T2", "slices"):
-                            count = n if kind == "slices" else 8 * n
-                            some = fitting if kind == "slices" else longer
-                            rows.append(
-                                measure(name, kind, d, dtype, count, options.repeats, some)
-                            )
-                    except (ImportError, RuntimeError) as error:
-                        skipped[name] = str(error)
-        growth = linear_in_rows(24, 40_960)
-    print(
-        json.dumps(
-            {"measurements": rows, "growth": growth, "skipped": skipped,
-             "cores": os.cpu_count(), "python": platform.python_version()},
-            indent=1,
-        )
-    )  # fmt: skip
+            suite = "moments_cpu" if name == "numpy" else "moments_gpu"
+            try:
+                for row in one_backend(name, options):
+                    what = f"{name} {row['kernel']} d={row['d']} {row['dtype']}"
+                    record(suite, what, row, options.results)
+            except (ImportError, RuntimeError) as error:
+                print(f"skipped {name}: {error}", file=sys.stderr)
+        if "numpy" in options.backends:
+            record("moments_cpu", "growth", linear_in_rows(24, 40_960), options.results)
+
+
+def one_backend(name: str, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Measure one kind of arrays: every size, dtype and kernel."""
+    gpu = name != "numpy"
+    n = options.rows or (262_144 if gpu else 16_384)
+    batches = [16_384, 65_536] if gpu else [1024, 2048, 4096]
+    longer = [65_536, 262_144, 1_048_576] if gpu else batches
+    room = (40 if gpu else 2) << 30  # bytes of pair products at most in a batch
+    for d in options.dims:
+        for dtype in options.dtypes:
+            size = d * (d + 1) // 2 * np.dtype(dtype).itemsize
+            fitting = [b for b in batches if b * size <= room]
+            for kind in ("T2", "T0-T2", "slices"):
+                count = n if kind == "slices" else 8 * n
+                some = fitting if kind == "slices" else longer
+                yield measure(name, kind, d, dtype, count, options.repeats, some)
 
 
 if __name__ == "__main__":

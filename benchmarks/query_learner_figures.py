@@ -1,7 +1,7 @@
 """Figures of the query learner: ``python -m benchmarks.query_learner_figures``.
 
 Writes ``docs/figures/query_learner.svg`` and the numbers behind it,
-``benchmarks/results/query_learner_figures.json``:
+``benchmarks/results/query_learner_figures.jsonl``:
 
 - queries to find a bump against 1/width: the limit of Remark 1.3 where answers
   are noisy, and what float64 rounding gives away;
@@ -16,21 +16,20 @@ The tables of ``docs/query_learner.md`` are written from the same numbers.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import RESULTS, machine
 from benchmarks.query_learner import _bump, _random
 from benchmarks.query_learner_baselines import compare, summary
+from benchmarks.records import RESULTS, forget, load, record
 from unrelu.learner.algorithm import learn_from_queries
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles import as_oracle
@@ -38,7 +37,7 @@ from unrelu.oracles.base import Oracle
 from unrelu.oracles.wrappers import Noisy
 
 FIGURE = Path(__file__).parent.parent / "docs" / "figures" / "query_learner.svg"
-NUMBERS = RESULTS / "query_learner_figures.json"
+SUITE = "query_learner_figures"
 PAGE = Path(__file__).parent.parent / "docs" / "query_learner.md"
 BEGIN, END = "<!-- tables: begin (generated) -->", "<!-- tables: end -->"
 
@@ -171,45 +170,67 @@ def write_tables(data: dict[str, Any], page: Path = PAGE) -> None:
     page.write_text(f"{before}{BEGIN}\n{tables(data)}\n{END}{after}")
 
 
+def numbers(folder: Path = RESULTS) -> dict[str, Any]:
+    """Return what is on file: ``bumps``, ``growth`` by quantity, and ``baselines``."""
+    data: dict[str, Any] = {}
+    for name, entry in load(SUITE, folder)["rows"].items():
+        part, _, quantity = name.partition(": ")[0].partition(" in ")
+        if quantity:
+            data.setdefault(part, {}).setdefault(quantity, []).extend(entry["runs"])
+        else:
+            data.setdefault(part, []).extend(entry["runs"])
+    return data
+
+
+def bumps(seeds: int) -> Iterator[tuple[str, dict[str, float]]]:
+    """Yield each width's row and what was measured."""
+    for width in (0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3):
+        yield f"bumps: {width:g}", bump_queries(width, seeds)
+
+
+def growth(seeds: int) -> Iterator[tuple[str, dict[str, float]]]:
+    """Yield the queries as one quantity grows, a row each."""
+    random_50 = partial(_random, d=20, k=50)
+    for e in (1e-1, 1e-2, 1e-3, 1e-4, 1e-6):
+        queries = learner_queries(random_50, e, seeds)
+        yield f"growth in epsilon: {1 / e:g}", {"value": 1 / e, "queries": queries}
+    for key in ("k", "d"):
+        for size in (3, 10, 30, 100, 300):
+            shape = {"d": 20, "k": 50} | {key: size}
+            queries = learner_queries(partial(_random, **shape), 1e-4, seeds)
+            yield f"growth in {key}: {size}", {"value": size, "queries": queries}
+
+
+def baselines(seeds: int, jobs: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield each target's row and errors; may run on another machine, one with torch."""
+    for run in compare(list(range(6200, 6200 + seeds)), jobs):
+        yield f"baselines: {run['name']}", run
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.query_learner_figures")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--part", choices=["bumps", "growth", "baselines", "draw"])
-    parser.add_argument("--numbers", type=Path, default=NUMBERS, help="file to read and write")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the lines")
     options = parser.parse_args()
-    data: dict[str, Any] = {}
-    if options.numbers.exists():
-        data = json.loads(options.numbers.read_text())
     seeds, part = options.seeds, options.part
+    parts = {
+        "bumps": partial(bumps, seeds),
+        "growth": partial(growth, seeds),
+        "baselines": partial(baselines, seeds, options.jobs),
+    }
     start = time.perf_counter()
-    if part in (None, "bumps"):
-        data["bumps"] = [bump_queries(w, seeds) for w in (0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3)]
-        data["bumps machine"] = machine()
-    random_50 = partial(_random, d=20, k=50)
-    if part in (None, "growth"):
-        data["growth"] = {
-            "epsilon": [
-                {"value": 1 / e, "queries": learner_queries(random_50, e, seeds)}
-                for e in (1e-1, 1e-2, 1e-3, 1e-4, 1e-6)
-            ],
-            "k": [
-                {"value": k, "queries": learner_queries(partial(_random, d=20, k=k), 1e-4, seeds)}
-                for k in (3, 10, 30, 100, 300)
-            ],
-            "d": [
-                {"value": d, "queries": learner_queries(partial(_random, d=d, k=50), 1e-4, seeds)}
-                for d in (3, 10, 30, 100, 300)
-            ],
-        }
-        data["growth machine"] = machine()
-    if part in (None, "baselines"):  # may run on another machine, one with torch
-        data["baselines"] = compare(list(range(6200, 6200 + seeds)), options.jobs)
-        data["baselines machine"] = machine()
+    for name, measured in parts.items():
+        if part in (None, name):
+            found = list(measured())
+            old = load(SUITE, options.results)["rows"]
+            forget(SUITE, [row for row in old if row.startswith(name)], options.results)
+            for row, outcome in found:
+                record(SUITE, row, outcome, options.results)
     print(f"{time.perf_counter() - start:.0f} s")
-    options.numbers.parent.mkdir(exist_ok=True)
-    options.numbers.write_text(json.dumps(data, indent=1, default=float) + "\n")
-    if {"bumps", "growth", "baselines"} <= data.keys() and part in (None, "draw"):
+    data = numbers(options.results)
+    if parts.keys() <= data.keys() and part in (None, "draw"):
         draw(data)
         write_tables(data)
 

@@ -75,6 +75,30 @@ def measured(entry: Mapping[str, Any]) -> str:
     return ", ".join(filter(None, parts))
 
 
+def measured_where(data: Mapping[str, Any]) -> str:
+    """Say on which machine a suite's latest run was, and from which code its runs are.
+
+    A code is a hash of the sources; commits that have the same sources are one code. Runs
+    from before there were hashes, of sources that no commit has, are counted as such.
+    """
+    where = data.get("machine", {})
+    codes = data.get("codes", {})
+    total = sum(code["runs"] for code in codes.values())
+    parts = []
+    latest_first = [name for name in reversed(codes) if name]
+    for name in (*latest_first, *([""] if "" in codes else [])):
+        code = codes[name]
+        commit = f" (commit {code['commit']})" if code.get("commit") else ""
+        said = f"code {name}{commit}" if name else "code that was not noted"
+        share = "" if code["runs"] == total else f": {code['runs']:,} runs"
+        parts.append(f"{said}{share}")
+    machine = (
+        f"{where.get('cores')} cores, {where.get('processor')}, Python {where.get('python')}, "
+        f"numpy {where.get('numpy')}; "
+    )
+    return f"{machine if where.get('cores') else ''}{', '.join(parts)}."
+
+
 def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a Markdown table."""
     lines = [header, ["---"] * len(header), *rows]

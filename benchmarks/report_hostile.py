@@ -52,9 +52,10 @@ def by_core() -> str:
     kinds = {line["kind"] for lines in cores.values() for line in lines}
     last = next(iter(cores.values()))[-1]
     codes = sorted({line["code"] for lines in cores.values() for line in lines})
+    commit = f" (commit {last['commit']})" if last["commit"] else ""
     return (
         f"{_table(cores.items(), 'core type')}\n\n{len(kinds)} kinds; code "
-        f"{', '.join(codes)}, commit {last['commit']}, {last['processor']}, numpy {last['numpy']}."
+        f"{', '.join(codes)}{commit}, {last['processor']}, numpy {last['numpy']}."
     )
 
 

@@ -1,4 +1,4 @@
-"""Tables of the comparison with peers, from ``results/peers.json`` and ``published.json``."""
+"""Tables of the comparison with peers, from ``results/peers.jsonl`` and ``published.json``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import load
-from benchmarks.report_common import count, markdown, median, short
+from benchmarks.report_common import count, markdown, measured_where, median, short
 
 PUBLISHED = Path(__file__).parent / "published.json"
 Runs = list[dict[str, Any]]
@@ -192,11 +192,7 @@ def totals() -> str:
 def machine() -> str:
     """Say where and with what the comparison was run."""
     data = load("peers")
-    where = data.get("machine", {})
-    lines = [
-        f"{where.get('cores')} cores, {where.get('processor')}, Python {where.get('python')}, "
-        f"numpy {where.get('numpy')}, commit {where.get('commit')}."
-    ]
+    lines = [measured_where(data)]
     for name, packages in data.get("environments", {}).items():
         versions = ", ".join(f"{package} {version}" for package, version in packages.items())
         lines.append(f"peer-{name}: {versions}.")

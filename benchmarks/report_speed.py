@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.harness import RESULTS
+from benchmarks.records import load
 from benchmarks.report_common import markdown
 
 __all__ = ["BLOCKS"]
 
 
-def _rows(name: str, unit: float, command: str) -> tuple[list[dict[str, Any]], str]:
-    path = RESULTS / name
-    if not path.exists():
+def _rows(suite: str, unit: float, command: str) -> tuple[list[dict[str, Any]], str]:
+    measured = load(suite)["rows"].items()
+    rows = [run for name, entry in measured if name != "growth" for run in entry["runs"]]
+    if not rows:
         return [], f"Not measured yet: `{command}`."
-    rows = json.loads(path.read_text())["measurements"]
     lines = []
     for row in rows:
         m, n, k = row["product_shape"]
@@ -34,21 +33,19 @@ def _rows(name: str, unit: float, command: str) -> tuple[list[dict[str, Any]], s
 def moments_speed() -> str:
     """Return the table of ``benchmarks.moments_speed`` on a GPU."""
     command = "python -m benchmarks.moments_speed --backends torch cupy"
-    rows, table = _rows("moments_gpu.json", 1e3, command)
+    rows, table = _rows("moments_gpu", 1e3, command)
     return f"{table}\n\nMeasured on one {rows[0]['device']}." if rows else table
 
 
 def moments_speed_cpu() -> str:
     """Return the same on the CPU, and how time and memory grow with the samples."""
-    rows, table = _rows(
-        "moments_cpu.json", 1.0, "python -m benchmarks.moments_speed --backends numpy"
-    )
+    rows, table = _rows("moments_cpu", 1.0, "python -m benchmarks.moments_speed --backends numpy")
     if not rows:
         return table
-    data = json.loads((RESULTS / "moments_cpu.json").read_text())
-    growth = data["growth"]
+    data = load("moments_cpu")
+    growth = data["rows"]["growth"]["runs"][0]
     return (
-        f"{table}\n\nMeasured on {data['cores']} cores. Four times as many rows than "
+        f"{table}\n\nMeasured on {data['machine']['cores']} cores. Four times as many rows than "
         f"{growth['rows']:,} (T0 to T4, d = {growth['d']}) take {growth['time_ratio_for_4x']:.2f} "
         f"times as long, and {growth['memory_ratio_for_4x']:.2f} times the memory."
     )

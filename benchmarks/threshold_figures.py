@@ -1,27 +1,27 @@
 """Figures of the threshold algorithms: ``python -m benchmarks.threshold_figures [--seeds N]``.
 
 Writes ``docs/figures/thresholds.svg`` and the numbers behind it,
-``benchmarks/results/threshold_figures.json``: accuracy against the threshold and against the
-number of samples, and the refinement's error per step.
+``benchmarks/results/threshold_figures.jsonl``: accuracy against the threshold and against
+the number of samples, and the refinement's error per step.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.special import ndtr
 
-from benchmarks.harness import RESULTS, machine
+from benchmarks.records import forget, load, record
 from benchmarks.thresholds import match, orthonormal, stream
 from unrelu.thresholds.algorithm import recover_lowest_layer
 from unrelu.thresholds.query import QueryRefinement, queried_tan_alpha, refine_by_queries
 from unrelu.thresholds.refine import refine_estimate
 
 FIGURE = Path(__file__).parent.parent / "docs" / "figures" / "thresholds.svg"
+SUITE = "threshold_figures"
 UNITS = 10
 
 
@@ -72,6 +72,16 @@ def steps(seed: int) -> dict[str, list[float]]:
         "slab": state.history,
         "queries": [float(random_search), float(asked)],
     }
+
+
+def numbers() -> dict[str, Any]:
+    """Return what is on file: ``by_t`` and ``by_count``, a list each, and ``steps``."""
+    rows = load(SUITE)["rows"]
+    data: dict[str, Any] = {"steps": rows["steps"]["runs"][0]}
+    for name, entry in rows.items():
+        if name != "steps":
+            data.setdefault(name.partition(": ")[0], []).extend(entry["runs"])
+    return data
 
 
 def draw(data: dict[str, Any]) -> None:
@@ -125,17 +135,21 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args()
     seeds = range(3000, 3000 + options.seeds)
-    data = {
-        "machine": machine(),
-        "by_t": [one(t, 1_000_000, s) for t in (1.6, 2.0, 2.4, 2.8, 3.2) for s in seeds],
-        "by_count": [
-            one(2.0, c, s) for c in (50_000, 200_000, 1_000_000, 4_000_000) for s in seeds
-        ],
-        "steps": steps(3000),
+    places = {
+        "by_t": [(t, 1_000_000) for t in (1.6, 2.0, 2.4, 2.8, 3.2)],
+        "by_count": [(2.0, c) for c in (50_000, 200_000, 1_000_000, 4_000_000)],
     }
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "threshold_figures.json").write_text(json.dumps(data, indent=1) + "\n")
-    draw(data)
+    found: list[tuple[str, dict[str, Any]]] = [
+        (f"{key}: t={t:g}, count={c}", one(t, c, seed))
+        for key, some in places.items()
+        for t, c in some
+        for seed in seeds
+    ]
+    found.append(("steps", dict(steps(3000))))
+    forget(SUITE, load(SUITE)["rows"])
+    for row, outcome in found:
+        record(SUITE, row, outcome)
+    draw(numbers())
 
 
 if __name__ == "__main__":

@@ -19,6 +19,10 @@ from hypothesis import strategies as st
 
 import unrelu
 from unrelu import ReLUNetwork, planted
+from unrelu.extraction.two_layer import TwoLayerResult
+from unrelu.result import Provenance, QueryStats
+from unrelu.span.algorithm import SpanResult
+from unrelu.thresholds.algorithm import HalfspacesResult
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
@@ -38,9 +42,9 @@ def result_of(network: ReLUNetwork | None, deviation: float = 0.0, **changes: ob
     certificate = unrelu.Certificate.from_deviations(
         np.full(1000, deviation), scale=1.0, tolerance=changes.pop("tolerance", 1e-9)
     )
-    result = unrelu.TwoLayerResult(
-        status=unrelu.Status.RECOVERED, message="", queries=unrelu.QueryStats(),
-        provenance=unrelu.Provenance("test"), network=network, certificate=certificate,
+    result = TwoLayerResult(
+        status=unrelu.Status.RECOVERED, message="", queries=QueryStats(),
+        provenance=Provenance("test"), network=network, certificate=certificate,
     )  # fmt: skip
     return dataclasses.replace(result, **changes)
 
@@ -127,13 +131,13 @@ def test_log_odds_are_judged_up_to_a_common_function():
     assert judge.judge_network(soft, wrong, rng=RNG(0)).outcome == "false"
 
 
-def span_of(basis: np.ndarray, angle: float, bound: float) -> unrelu.SpanResult:
+def span_of(basis: np.ndarray, angle: float, bound: float) -> SpanResult:
     certificate = dataclasses.replace(
         unrelu.Certificate.from_deviations(np.zeros(200), scale=1.0, tolerance=1e-6),
         fraction_bound=bound,
     )
-    return unrelu.SpanResult(
-        unrelu.Status.RECOVERED, "", unrelu.QueryStats(), unrelu.Provenance("test"),
+    return SpanResult(
+        unrelu.Status.RECOVERED, "", QueryStats(), Provenance("test"),
         certificate=certificate, basis=basis, angle=angle,
     )  # fmt: skip
 
@@ -158,8 +162,8 @@ def test_halfspaces_are_judged_by_their_angles_and_their_labels():
     certificate = unrelu.Certificate.from_deviations(np.zeros(2000), scale=1.0, tolerance=0.5)
 
     def said(directions, thresholds, error):
-        return unrelu.HalfspacesResult(
-            unrelu.Status.RECOVERED, "", unrelu.QueryStats(), unrelu.Provenance("test"),
+        return HalfspacesResult(
+            unrelu.Status.RECOVERED, "", QueryStats(), Provenance("test"),
             certificate=certificate, directions=directions, thresholds=thresholds,
             angle_errors=np.full(len(directions), error),
         )  # fmt: skip

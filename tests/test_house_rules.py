@@ -5,14 +5,37 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from inspect import ismodule
 from pathlib import Path
 
 import pytest
 
 import unrelu
+from unrelu import errors
 
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "unrelu"
+
+
+VERBS = {
+    "extract", "extract_two_layer", "extract_three_layer", "plan_extraction",
+    "learn_from_queries", "recover_span", "obfuscate", "learn_from_samples",
+    "recover_lowest_layer", "learn_halfspaces", "identifiability", "diagnose", "compare",
+    "connect",
+}  # fmt: skip
+TYPES = {
+    "HermiteNetRegressor", "Oracle", "Ledger", "ReLUNetwork", "Status", "RecoveryResult",
+    "Certificate",
+}  # fmt: skip
+
+
+def test_the_public_surface_is_small():
+    """The verbs, a few types and the errors: what is added here is added for everyone."""
+    every = {name for name, thing in vars(errors).items() if isinstance(thing, type)}
+    public = {name for name in every if issubclass(getattr(errors, name), errors.UnreluError)}
+    assert set(unrelu.__all__) == VERBS | TYPES | public | {"planted", "__version__"}
+    shown = {n for n, t in vars(unrelu).items() if not n.startswith("_") and not ismodule(t)}
+    assert shown - {"TYPE_CHECKING", "Any"} <= set(unrelu.__all__)
 
 
 def test_everything_public_is_listed_and_documented():

@@ -11,14 +11,12 @@ import pytest
 from unrelu import (
     Certificate,
     InvalidInput,
-    Provenance,
-    QueryStats,
     RecoveryResult,
     ReLUNetwork,
-    StageReport,
     Status,
     planted,
 )
+from unrelu.result import Provenance, QueryStats, StageReport
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

@@ -15,6 +15,8 @@ from benchmarks.hostile.judge_layers import (
     judge_obfuscation,
     judge_supports,
 )
+from unrelu.thresholds.detector import detect_directions
+from unrelu.thresholds.structured_layers import recover_binary_layer, recover_even_layer
 
 Units = tuple[Array, Array]
 ROWS = 40_000
@@ -269,7 +271,7 @@ def _binary(seed: int) -> Case:
         y = y + 0.1 * y.std() * g.standard_normal(ROWS)
     transform = ("auto", "none", "log")[seed % 3]
     return Case(
-        call=lambda: unrelu.recover_binary_layer(x, y, transform=transform, rng=seed),
+        call=lambda: recover_binary_layer(x, y, transform=transform, rng=seed),
         judge=lambda result: judge_supports(result, supports),
         mistake=transform == "log",  # of labels that may not be positive
     )
@@ -289,7 +291,7 @@ def _even(seed: int) -> Case:
     blind = seed % len(bends) == 4 or (seed % len(bends) == 1 and k > 1)
     true = np.empty((0, d)) if blind else w
     return Case(
-        call=lambda: unrelu.recover_even_layer(x, y, rng=seed),
+        call=lambda: recover_even_layer(x, y, rng=seed),
         judge=lambda result: judge_directions(
             result, true, either_sign=True, complete=True, rng=_fresh(seed)
         ),
@@ -310,7 +312,7 @@ def _detected(seed: int) -> Case:
 
     def call() -> Any:
         oracle = unrelu.connect(f, input_dim=d)
-        return unrelu.detect_directions(
+        return detect_directions(
             oracle, activation=activation, threshold=told, bound=2_000_000, rng=seed
         )
 

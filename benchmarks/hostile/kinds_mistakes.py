@@ -12,6 +12,10 @@ import unrelu
 from benchmarks.hostile.case import Case, Kind, Verdict
 from benchmarks.hostile.judge import status_of
 from unrelu import planted
+from unrelu.span.algorithm import recover_span_from_replies
+from unrelu.thresholds.algorithm import draw_biased_samples
+from unrelu.thresholds.detector import detect_directions
+from unrelu.thresholds.structured_layers import recover_binary_layer, recover_even_layer
 
 NET = planted.random_network(3, 2, 1, rng=0)
 X = np.random.default_rng(0).standard_normal((500, 3))
@@ -86,11 +90,11 @@ SPAN: list[Call] = [
     *(_with(unrelu.recover_span, tolerance=v) for v in (-1.0, NAN, "small")),
     *(_with(unrelu.recover_span, scale=v) for v in (0.0, -1.0, NAN, INF)),
     *(_with(unrelu.recover_span, adaptive=False, gradients=v) for v in (None, 0, -1, NAN)),
-    lambda: unrelu.recover_span_from_replies(X, Y[:7]),
-    lambda: unrelu.recover_span_from_replies("missing.npy", "missing.npy"),
-    lambda: unrelu.recover_span_from_replies(X, np.full((500, 1), NAN)),
-    lambda: unrelu.recover_span_from_replies(np.empty((0, 3)), np.empty((0, 1))),
-    lambda: unrelu.recover_span_from_replies(X, Y[:, None]),
+    lambda: recover_span_from_replies(X, Y[:7]),
+    lambda: recover_span_from_replies("missing.npy", "missing.npy"),
+    lambda: recover_span_from_replies(X, np.full((500, 1), NAN)),
+    lambda: recover_span_from_replies(np.empty((0, 3)), np.empty((0, 1))),
+    lambda: recover_span_from_replies(X, Y[:, None]),
     *((lambda x=x: unrelu.obfuscate(x, np.eye(3)[:1], noise=1.0, rng=0)) for x in (
       np.zeros(7), np.full((2, 3), NAN), "image", None, np.zeros((2, 3, 3)), [[1j, 0, 0]])),
     *((lambda v=v: unrelu.obfuscate(X, np.eye(3)[:1], noise=v, rng=0))
@@ -112,8 +116,8 @@ FROM_SAMPLES: dict[str, Callable[..., Any]] = {
     "learn_from_samples": unrelu.learn_from_samples,
     "recover_lowest_layer": unrelu.recover_lowest_layer,
     "learn_halfspaces": unrelu.learn_halfspaces,
-    "recover_binary_layer": unrelu.recover_binary_layer,
-    "recover_even_layer": unrelu.recover_even_layer,
+    "recover_binary_layer": recover_binary_layer,
+    "recover_even_layer": recover_even_layer,
 }
 
 
@@ -135,16 +139,16 @@ OPTIONS: list[Call] = [
       {"kind": "sum"}, {"units": 0}, {"units": -1}, {"kind": None})),
     lambda: unrelu.learn_halfspaces(X, Y, rng=0),
     lambda: unrelu.learn_halfspaces(NET, rng=0),
-    *((lambda o=o: unrelu.recover_binary_layer(X, Y, rng=0, **o)) for o in (
+    *((lambda o=o: recover_binary_layer(X, Y, rng=0, **o)) for o in (
       {"transform": "exp"}, {"transform": "log"})),
-    *((lambda o=o: unrelu.recover_even_layer(X, Y, rng=0, **o)) for o in (
+    *((lambda o=o: recover_even_layer(X, Y, rng=0, **o)) for o in (
       {"units": 0}, {"units": -1}, {"units": 99})),
-    *((lambda o=o: unrelu.detect_directions(NET, rng=0, **o)) for o in (
+    *((lambda o=o: detect_directions(NET, rng=0, **o)) for o in (
       {"activation": "tanh", "threshold": 0.0}, {"activation": "relu", "threshold": NAN},
       {"activation": "relu", "threshold": INF}, {"activation": "relu", "threshold": 0.0,
        "bound": 0}, {"activation": "relu", "threshold": 0.0, "bound": -1},
       {"activation": "relu", "threshold": 0.0, "bound": NAN})),
-    *((lambda o=o: unrelu.draw_biased_samples(NET, rng=0, **o)) for o in (
+    *((lambda o=o: draw_biased_samples(NET, rng=0, **o)) for o in (
       {"count": 0}, {"count": -1}, {"count": 5, "bound": 0.0}, {"count": 5, "bound": NAN},
       {"count": 5, "limit": 0})),
 ]  # fmt: skip

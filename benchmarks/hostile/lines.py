@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
+from benchmarks.records import read
 
-def read(path: Path) -> list[dict[str, Any]]:
-    """Read a file of lines; none where there is no file."""
-    if not path.exists():
-        return []
-    return [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+__all__ = ["latest", "read"]
 
 
 def latest(lines: Sequence[dict[str, Any]], core: str | None = None) -> dict[str, dict[str, Any]]:

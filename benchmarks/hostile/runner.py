@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
-import json
 import math
 import os
 import resource
@@ -23,18 +21,17 @@ from typing import Any
 import numpy as np
 
 import unrelu
-from benchmarks.harness import machine
 from benchmarks.hostile.case import Case, Kind, Verdict
-from benchmarks.hostile.lines import read
 from benchmarks.hostile.price import is_over
+from benchmarks.records import append, keep, read
+from benchmarks.stamps import machine
 
-BENCHMARKS = Path(__file__).parents[1]
 MEMORY = 8 << 30
 """Bytes that a worker may map: a target that makes memory explode must not take the machine."""
 
 
 class TimeUp(BaseException):
-    """The time limit; no ``except Exception`` on the way sspentows it."""
+    """The time limit; no ``except Exception`` on the way swallows it."""
 
 
 @contextlib.contextmanager
@@ -132,15 +129,10 @@ def stamp() -> dict[str, Any]:
     """Say what ran where: a hash of the sources and of the benchmarks, machine, core type."""
     from threadpoolctl import threadpool_info
 
-    package = Path(unrelu.__file__).parent
-    digest = hashlib.sha256()
-    for root in (package, BENCHMARKS):
-        for path in sorted(root.rglob("*.py")):
-            digest.update(str(path.relative_to(root)).encode() + path.read_bytes())
     cores = sorted({str(pool.get("architecture")) for pool in threadpool_info()} - {"None"})
     facts = machine()
     return {
-        "code": digest.hexdigest()[:16],
+        "code": facts["code"],
         "core": os.environ.get("OPENBLAS_CORETYPE") or "native",
         "blas": "+".join(cores),
         "commit": facts["commit"],
@@ -179,28 +171,24 @@ def run(
 ) -> None:
     """Run cases that are not on file yet; append each outcome as it comes."""
     facts = stamp()
-    mine = [
-        line
-        for line in read(path)
-        if not (fresh and line["core"] == facts["core"])
-    ]  # fmt: skip
+
+    def wanted(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """One line for each case and core type: an older outcome goes as its new one comes."""
+        mine = (line for line in lines if not (fresh and line["core"] == facts["core"]))
+        return list({(line["core"], line["id"]): line for line in mine}.values())
+
+    keep(path, wanted)
     done = {
         line["id"]
-        for line in mine
+        for line in read(path)
         if (line["core"], line["code"]) == (facts["core"], facts["code"])
     }
-    # One line for each case and core type: an older outcome goes as its new one comes.
-    kept = {(line["core"], line["id"]): line for line in mine}
     missing = [(kind, seed) for kind, seed in todo if f"{kind.name}/{seed}" not in done]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w") as file:
-        file.writelines(json.dumps(line) + "\n" for line in kept.values())
     with ProcessPoolExecutor(max_workers=jobs, initializer=_limited) as pool:
         futures = [pool.submit(_work, kind.name, seed, limit) for kind, seed in missing]
         for count, future in enumerate(as_completed(futures), start=1):
             line = future.result() | facts
-            with path.open("a") as file:
-                file.write(json.dumps(line) + "\n")
+            append(path, line)
             mark = line["outcome"] + (" over its price" if line["over_price"] else "")
             if line["outcome"] in ("false", "raw", "slow") or line["over_price"]:
                 print(f"[{count}/{len(missing)}] {mark}: {line['id']}: {line['why']}",

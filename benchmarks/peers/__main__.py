@@ -7,10 +7,11 @@ import dataclasses
 import sys
 from pathlib import Path
 
-from benchmarks.harness import RESULTS, load, print_table, run_suite, save
+from benchmarks.harness import RESULTS, load, print_table, run_suite
 from benchmarks.peers.environments import REQUIREMENTS, python_of, versions
 from benchmarks.peers.runner import Solver
 from benchmarks.peers.table import rows
+from benchmarks.records import note
 
 
 def local_solver(text: str) -> Solver:
@@ -31,7 +32,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--fresh", action="store_true", help="forget earlier outcomes")
     parser.add_argument("--quick", action="store_true", help="unrelu and scikit-learn, one seed")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the JSON file")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the lines")
     parser.add_argument("--show", action="store_true", help="print the table, run nothing")
     parser.add_argument(
         "--local",
@@ -51,11 +52,8 @@ def main() -> None:
     if not options.show:
         run_suite("peers", chosen, seeds=options.seeds, jobs=options.jobs, fresh=options.fresh,
                   folder=options.results)  # fmt: skip
-        data = load("peers", options.results)
-        data["environments"] = {
-            name: versions(name) for name in REQUIREMENTS if python_of(name).exists()
-        }
-        save("peers", data, options.results)
+        there = {name: versions(name) for name in REQUIREMENTS if python_of(name).exists()}
+        note("peers", "environments", there, options.results)
     print_table(load("peers", options.results), [row.name for row in chosen])
 
 
