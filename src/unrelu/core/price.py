@@ -87,9 +87,12 @@ def price_two_layer(
     def price(k: float) -> float:
         lines = 100.0 + 6.0 * k
         gradients = d * (k * 1.2 / m + 3.0) + 0.1 * k * d
-        return (lines + gradients) * (4.0 if coarse or orthant else 1.0) + 3300.0
+        certificate = 4300.0 if orthant else 3300.0
+        return (lines + gradients) * (4.0 if coarse or orthant else 1.0) + certificate
 
-    return _range(price(max(1.0, hyperplanes / UNSURE)), price(max(1.0, hyperplanes * UNSURE)))
+    # In a part of space a line meets fewer of the hyperplanes.
+    most = hyperplanes * (UNSURE**2 if orthant else UNSURE)
+    return _range(price(max(1.0, hyperplanes / UNSURE)), price(max(1.0, most)))
 
 
 def price_three_layer(
