@@ -84,11 +84,11 @@ def test_the_plan_covers_the_run_and_is_told(seed):
 @pytest.mark.parametrize("verb", ["halfspaces", "layer"])
 def test_a_run_that_outgrows_its_plan_ends_and_keeps_what_it_found(monkeypatch, verb):
     if verb == "halfspaces":
-        monkeypatch.setattr(halfspaces, "price_halfspaces", lambda *a: (10, 500))
+        monkeypatch.setattr(halfspaces, "price_halfspaces", lambda *a: (10, 492))
         oracle = unrelu.connect(_inside(_rows(4, 3, 1), 1.0), input_dim=4)
         result = unrelu.learn_halfspaces(oracle, rng=1)
     else:
-        monkeypatch.setattr(layer_queries, "price_lowest_layer", lambda *a, **b: (10, 7_700))
+        monkeypatch.setattr(layer_queries, "price_lowest_layer", lambda *a, **b: (10, 7_692))
         oracle = unrelu.connect(_any_above(np.eye(4)[:2], 1.5), input_dim=4)
         result = _layer(oracle, rng=1)
     assert result.status is Status.BUDGET_EXHAUSTED
@@ -98,7 +98,7 @@ def test_a_run_that_outgrows_its_plan_ends_and_keeps_what_it_found(monkeypatch, 
 
 
 def test_a_budget_of_the_callers_counts_instead(monkeypatch):
-    monkeypatch.setattr(halfspaces, "price_halfspaces", lambda *a: (10, 500))
+    monkeypatch.setattr(halfspaces, "price_halfspaces", lambda *a: (10, 492))
     oracle = unrelu.connect(_inside(_rows(4, 3, 1), 1.0), input_dim=4, budget=50_000)
     assert unrelu.learn_halfspaces(oracle, rng=1).success
 

@@ -16,6 +16,7 @@ import numpy as np
 import scipy.special
 
 from unrelu._types import FloatArray, IntArray
+from unrelu.core.price import FIRST_AGAIN
 from unrelu.core.record import Record, Remembered
 from unrelu.errors import OracleError
 from unrelu.networks import ReLUNetwork
@@ -55,8 +56,6 @@ EXACT = 1e-6
 between hyperplanes that nearly coincide it is worse than at the inputs of a certificate."""
 WORST_KEPT = 64
 """Contradicting points that are kept, the worst first: where a search may go on."""
-FIRST_AGAIN = 8
-"""First points of the run that are asked again where something disagrees."""
 NOISE_MULTIPLE = 45.0
 """Standard deviations of noise by which an answer that is repeated may differ: rounding inside
 a target has longer tails than a Gaussian (the certificate of coarse answers allows as many)."""

@@ -9,6 +9,7 @@ from unrelu.errors import BudgetExhausted
 from unrelu.oracles.base import Meter
 
 __all__ = [
+    "FIRST_AGAIN",
     "OVERRUN",
     "UNSURE",
     "Allowance",
@@ -35,6 +36,10 @@ OVERRUN = 4
 is good within a factor of two; what costs twice that again follows something that is not there."""
 
 
+FIRST_AGAIN = 8
+"""First points of a run that are asked again where something disagrees."""
+
+
 class Allowance:
     """Rows that a run may send, by its own plan.
 
@@ -51,8 +56,10 @@ class Allowance:
         """Expect ``price`` from the start of the run to its end.
 
         A method that learns more about its target may plan again, and the dearest
-        plan counts; unless a look at the target has ``settled`` it.
+        plan counts; unless a look at the target has ``settled`` it. First points that are
+        asked again, to see whether the target has changed, come on top.
         """
+        price = price[0], price[1] + FIRST_AGAIN
         if not self._settled and (self.planned is None or price[1] > self.planned[1]):
             self.planned = price
         self._settled = self._settled or settled
