@@ -26,7 +26,7 @@ from typing import Any
 from benchmarks.records import RESULTS, describe, forget, load, record
 from benchmarks.stamps import code, machine
 
-__all__ = ["RESULTS", "NotHereError", "Row", "load", "machine", "main", "print_table",
+__all__ = ["RESULTS", "NotHereError", "Row", "load", "machine", "main", "priced", "print_table",
            "quick_rows", "run_one", "run_suite", "summary"]  # fmt: skip
 
 QUICK_SECONDS = 15.0  # a row of the quick suite takes no longer, by its published runs
@@ -90,6 +90,15 @@ def run_one(row: Row, seed: int) -> dict[str, Any]:
     outcome["seed"] = int(seed)
     outcome["wall"] = round(time.perf_counter() - start, 4)
     return outcome
+
+
+def priced(result: Any) -> dict[str, int]:
+    """Return the rows that a run asked in all, and the high end of its own plan if it has one."""
+    for stage in result.stages:
+        if stage.name == "plan":
+            high = int(stage.details["expected queries"][1])
+            return {"asked": result.queries.total, "planned": high}
+    return {"asked": result.queries.total}
 
 
 def run_suite(

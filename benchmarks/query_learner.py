@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import unrelu
-from benchmarks.harness import Row, main
+from benchmarks.harness import Row, main, priced
 from unrelu import planted
 from unrelu.learner.algorithm import learn_from_queries
 from unrelu.networks import ReLUNetwork
@@ -89,6 +89,7 @@ def run(
         "recovered": int(recovered),
         "wrong_recovered": int(recovered and error > epsilon * scale),
         "status": result.status.name,
+        **priced(result),
     }
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import scipy.special
 
-from benchmarks.harness import NotHereError, Row, main
+from benchmarks.harness import NotHereError, Row, main, priced
 from benchmarks.span_curves import estimate_gamma, gradient_rows, silent_share
 from unrelu import datasets
 from unrelu.networks import ReLUNetwork
@@ -68,6 +68,7 @@ def facts(result: SpanResult, truth: np.ndarray[Any, Any], angle: float) -> dict
         "ratio": spent / (k * n),
         "gradients": len(result.rank_history),
         "gap": result.gap,
+        **priced(result),
     }
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks._three_layer_kinds import KINDS, target
-from benchmarks.harness import Row, main
+from benchmarks.harness import Row, main, priced
 from unrelu import planted
 from unrelu.choose import extract
 from unrelu.extraction.three_layer import extract_three_layer
@@ -73,6 +73,7 @@ def facts(
         "false_recovered": int(result.success and error > FALSE),
         "own_seconds": seconds,
         "cpu_seconds": busy,
+        **priced(result),
     }
 
 
@@ -119,6 +120,7 @@ def run_hostile(seed: int, *, kind: str, shape: tuple[int, ...]) -> dict[str, An
         "queries": result.queries.without_certificate,
         "false_recovered": int(false),
         "own_seconds": time.perf_counter() - start,
+        **priced(result),
     }
 
 
@@ -139,6 +141,7 @@ def run_kind(seed: int) -> dict[str, Any]:
         "queries": result.queries.without_certificate,
         "false_recovered": int(false),
         "cpu_seconds": time.process_time() - start,
+        **priced(result),
     }
 
 

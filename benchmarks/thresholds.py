@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from benchmarks.harness import NotHereError, Row, main
+from benchmarks.harness import NotHereError, Row, main, priced
 from unrelu.modular import learn_modular
 from unrelu.oracles import connect
 from unrelu.thresholds.algorithm import learn_halfspaces, recover_lowest_layer
@@ -241,6 +241,7 @@ def run_halfspaces_queries(
         **facts,
         "queries": spent,
         "seconds": time.perf_counter() - begin,
+        **priced(result),
     }
 
 
@@ -261,6 +262,7 @@ def run_relu_queries(seed: int) -> dict[str, Any]:
         "queries": result.queries.total,
         "status": result.status.name,
         "seconds": time.perf_counter() - begin,
+        **priced(result),
     }
 
 

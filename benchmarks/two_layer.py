@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import Row, main
+from benchmarks.harness import Row, main, priced
 from unrelu import planted
 from unrelu._types import FloatArray
 from unrelu.extraction.two_layer import TwoLayerResult, extract_two_layer
@@ -80,6 +80,7 @@ def facts(
         "signs": int(result.signs_determined),
         "own_seconds": own,
         "parameters": truth.parameters,
+        **priced(result),
     }
 
 
@@ -182,6 +183,7 @@ def hostile(seed: int) -> dict[str, Any]:
         "queries": result.queries.without_certificate,
         "outputs": m,
         "seconds_all": time.perf_counter() - start,
+        **priced(result),
     }
 
 

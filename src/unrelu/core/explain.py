@@ -10,20 +10,24 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 import scipy.special
 
-from unrelu._types import FloatArray
+from unrelu._types import FloatArray, IntArray
+from unrelu.core.price import FIRST_AGAIN
 from unrelu.core.record import Record, Remembered
 from unrelu.errors import OracleError
 from unrelu.networks import ReLUNetwork
 from unrelu.result import RecoveryResult, StageReport, Status
 
 __all__ = [
+    "Allowed",
+    "Comparison",
     "Contradictions",
     "Tolerance",
+    "Within",
     "contradicted",
     "contradictions_of",
     "explained",
@@ -32,6 +36,7 @@ __all__ = [
     "predicted_answers",
     "target_changed",
     "told_if_changed",
+    "withdrawn",
 ]
 
 Result = TypeVar("Result", bound=RecoveryResult)
@@ -51,8 +56,6 @@ EXACT = 1e-6
 between hyperplanes that nearly coincide it is worse than at the inputs of a certificate."""
 WORST_KEPT = 64
 """Contradicting points that are kept, the worst first: where a search may go on."""
-FIRST_AGAIN = 8
-"""First points of the run that are asked again where something disagrees."""
 NOISE_MULTIPLE = 45.0
 """Standard deviations of noise by which an answer that is repeated may differ: rounding inside
 a target has longer tails than a Gaussian (the certificate of coarse answers allows as many)."""
@@ -90,11 +93,11 @@ class Contradictions:
     def __bool__(self) -> bool:
         return self.count > 0
 
-    def sentence(self) -> str:
-        """Say how many disagree, and where they lie."""
+    def sentence(self, what: str = "the network") -> str:
+        """Say how many disagree with ``what``, and where they lie."""
         first, last = self.rows
         return (
-            f"{self.count:,} of {self.compared:,} answers of the run disagree with the network, "
+            f"{self.count:,} of {self.compared:,} answers of the run disagree with {what}, "
             f"by up to {self.excess:.2g} times what the noise allows: queries {first + 1:,} to "
             f"{last + 1:,}, at inputs of norm {self.norms[0]:.2g} to {self.norms[1]:.2g}"
         )
@@ -116,6 +119,25 @@ def predicted_answers(network: ReLUNetwork, answers: str, outputs: int) -> Predi
         return np.asarray(scipy.special.softmax(logits, axis=1))
 
     return probabilities
+
+
+class Allowed(Protocol):
+    """How far answers may lie from predictions."""
+
+    def at(self, points: FloatArray, predicted: FloatArray) -> FloatArray:
+        """Return the tolerances ``(n, m)`` for predictions ``(n, m)`` at ``(n, d)``."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Within:
+    """One tolerance everywhere: for labels, half the distance of two."""
+
+    tolerance: float = 0.5
+
+    def at(self, points: FloatArray, predicted: FloatArray) -> FloatArray:
+        """Return it for every prediction."""
+        return np.full(predicted.shape, self.tolerance)
 
 
 class Tolerance:
@@ -159,52 +181,65 @@ def _grid(record: Record, most: int = 9) -> float:
     return 0.0
 
 
-def find_contradictions(record: Record, predict: Predict, tolerance: Tolerance) -> Contradictions:
-    """Compare all answers of a record with their predictions."""
-    compared = count = 0
-    largest = 0.0
-    points: list[FloatArray] = []
-    answers: list[FloatArray] = []
-    excess: list[FloatArray] = []
-    first, last = record.rows, 0
+class Comparison:
+    """Collects answers that were compared, and keeps those that disagree."""
+
+    def __init__(self) -> None:
+        self.compared = 0
+        self.excess = 0.0
+        self._wrong: list[tuple[FloatArray, FloatArray, FloatArray, IntArray]] = []
+
+    def add(self, x: FloatArray, y: FloatArray, over: FloatArray, rows: IntArray) -> None:
+        """Add points ``(n, d)``, answers, deviations over their tolerances, rows of the run."""
+        if len(x) == 0:
+            return
+        self.compared += len(x)
+        self.excess = max(self.excess, float(over.max()))
+        wrong = ~(over <= 1.0)
+        if wrong.any():
+            self._wrong.append((x[wrong], y[wrong], over[wrong], rows[wrong]))
+
+    def contradictions(self) -> Contradictions:
+        """Return what disagrees."""
+        if not self._wrong:
+            none = np.empty((0, 0))
+            return Contradictions(self.compared, 0, none, none, self.excess, (0, 0), (0.0, 0.0))
+        x, y, over, rows = (np.concatenate(part) for part in zip(*self._wrong, strict=True))
+        norms = np.linalg.norm(x, axis=1)
+        worst = np.argsort(-np.nan_to_num(over, nan=np.inf))[:WORST_KEPT]
+        return Contradictions(
+            compared=self.compared,
+            count=len(x),
+            points=x[worst],
+            answers=y[worst],
+            excess=self.excess,
+            rows=(int(rows.min()), int(rows.max())),
+            norms=(float(norms.min()), float(norms.max())),
+        )
+
+
+def find_contradictions(
+    record: Record, predict: Predict, tolerance: Allowed, read: Predict = np.asarray
+) -> Contradictions:
+    """Compare all answers of a record with their predictions.
+
+    ``read`` turns answers ``(n, m)`` into what is predicted, where that is not the answers.
+    """
+    comparison = Comparison()
     for batch in record.batches():
         for start in range(0, len(batch.points), CHUNK):
-            x, y = batch.points[start : start + CHUNK], batch.answers[start : start + CHUNK]
-            predicted = predict(x)
+            x, seen = batch.points[start : start + CHUNK], batch.answers[start : start + CHUNK]
+            predicted, y = predict(x), read(seen)
             if predicted.shape != y.shape:
                 continue  # asked through another view of the target
-            compared += len(x)
             allowed = np.maximum(tolerance.at(x, predicted), np.finfo(np.float64).tiny)
             with np.errstate(over="ignore"):
                 over = (np.abs(y - predicted) / allowed).max(axis=1)
-            largest = max(largest, float(over.max()))
-            wrong = np.flatnonzero(~(over <= 1.0))
-            if len(wrong) == 0:
-                continue
-            count += len(wrong)
-            first = min(first, batch.first + start + int(wrong[0]))
-            last = max(last, batch.first + start + int(wrong[-1]))
-            points.append(x[wrong])
-            answers.append(y[wrong])
-            excess.append(over[wrong])
-    if count == 0:
-        none = np.empty((0, 0))
-        return Contradictions(compared, 0, none, none, largest, (0, 0), (0.0, 0.0))
-    where, seen, size = (np.concatenate(part) for part in (points, answers, excess))
-    norms = np.linalg.norm(where, axis=1)
-    worst = np.argsort(-np.nan_to_num(size, nan=np.inf))[:WORST_KEPT]
-    return Contradictions(
-        compared=compared,
-        count=count,
-        points=where[worst],
-        answers=seen[worst],
-        excess=largest,
-        rows=(first, last),
-        norms=(float(norms.min()), float(norms.max())),
-    )
+            comparison.add(x, seen, over, batch.first + start + np.arange(len(x)))
+    return comparison.contradictions()
 
 
-def has_changed(oracle: Remembered, tolerance: Tolerance) -> bool | None:
+def has_changed(oracle: Remembered, tolerance: Allowed) -> bool | None:
     """Ask the first points of the run again: whether the target answers them differently now.
 
     None where they cannot be asked.
@@ -275,17 +310,30 @@ def contradicted(
     answers: str,
     status: Status = Status.PARTIAL,
 ) -> Result:
+    """Return a result whose network answers of the run contradict (:func:`withdrawn`)."""
+    tolerance = tolerance_of(result, oracle.record, answers)
+    return withdrawn(oracle, result, found, tolerance, status)
+
+
+def withdrawn(
+    oracle: Remembered,
+    result: Result,
+    found: Contradictions,
+    tolerance: Allowed,
+    status: Status = Status.PARTIAL,
+    what: str = "the network",
+) -> Result:
     """Return the result with what contradicts it, and whether the target has changed.
 
-    ``status`` is what remains where it has not.
+    ``status`` is what remains where it has not; ``tolerance`` is that of answers given twice.
     """
-    changed = has_changed(oracle, tolerance_of(result, oracle.record, answers))
+    changed = has_changed(oracle, tolerance)
     why = "asked again, the first answers of the run are what they were"
     if changed:
         status, why = Status.ASSUMPTION_VIOLATED, CHANGED
     elif changed is None:
         why = "the first points of the run could not be asked again"
-    sentence = found.sentence()
+    sentence = found.sentence(what)
     report = StageReport(
         EXPLANATION, message=sentence, details={"contradicting": found.count, "changed": changed}
     )

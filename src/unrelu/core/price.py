@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import math
+import sys
+
 from unrelu.errors import BudgetExhausted
 from unrelu.oracles.base import Meter
 
 __all__ = [
+    "FIRST_AGAIN",
     "OVERRUN",
     "UNSURE",
     "Allowance",
     "Price",
+    "price_halfspaces",
     "price_learner",
+    "price_lowest_layer",
     "price_span",
     "price_span_from_labels",
     "price_three_layer",
@@ -30,6 +36,10 @@ OVERRUN = 4
 is good within a factor of two; what costs twice that again follows something that is not there."""
 
 
+FIRST_AGAIN = 8
+"""First points of a run that are asked again where something disagrees."""
+
+
 class Allowance:
     """Rows that a run may send, by its own plan.
 
@@ -46,8 +56,10 @@ class Allowance:
         """Expect ``price`` from the start of the run to its end.
 
         A method that learns more about its target may plan again, and the dearest
-        plan counts; unless a look at the target has ``settled`` it.
+        plan counts; unless a look at the target has ``settled`` it. First points that are
+        asked again, to see whether the target has changed, come on top.
         """
+        price = price[0], price[1] + FIRST_AGAIN
         if not self._settled and (self.planned is None or price[1] > self.planned[1]):
             self.planned = price
         self._settled = self._settled or settled
@@ -88,9 +100,12 @@ def price_two_layer(
     def price(k: float) -> float:
         lines = 100.0 + 6.0 * k
         gradients = d * (k * 1.2 / m + 3.0) + 0.1 * k * d
-        return (lines + gradients) * (4.0 if coarse or orthant else 1.0) + 3300.0
+        certificate = 4300.0 if orthant else 3300.0
+        return (lines + gradients) * (4.0 if coarse or orthant else 1.0) + certificate
 
-    return _range(price(max(1.0, hyperplanes / UNSURE)), price(max(1.0, hyperplanes * UNSURE)))
+    # In a part of space a line meets fewer of the hyperplanes.
+    most = hyperplanes * (UNSURE**2 if orthant else UNSURE)
+    return _range(price(max(1.0, hyperplanes / UNSURE)), price(max(1.0, most)))
 
 
 def price_three_layer(
@@ -138,3 +153,25 @@ def price_span_from_labels(d: int, ranks: tuple[float, float]) -> Price:
     """Return the same from labels: a bisection a normal's entry."""
     low, high = (rank * (60.0 * d + 4000.0) for rank in ranks)
     return _range(low, high)
+
+
+def price_halfspaces(d: int, facets: tuple[float, float]) -> Price:
+    """Return the price of a number of facets between two guesses: bisections, rays, certificate.
+
+    A facet takes d lines to see its slopes, and d more to measure them.
+    """
+    least, most = facets
+    return _range(least * (50.0 * d + 150.0) + 3_500.0, most * (65.0 * d + 450.0) + 8_000.0)
+
+
+def price_lowest_layer(
+    d: int, units: tuple[float, float], *, samples: int, tolerance: float
+) -> Price:
+    """Return the price of units between two guesses: a landscape, slabs, a certificate."""
+    # A round of slabs leaves between a twelfth and a half of an error that begins at 0.1 or so.
+    decrease = max(1.0, math.log(0.1 / max(tolerance, sys.float_info.epsilon)))
+    low, high = (
+        60.0 * d * count * decrease / math.log(factor)
+        for count, factor in zip(units, (12.0, 2.0), strict=True)
+    )
+    return _range(samples + low, samples + high + 2_000.0)

@@ -101,11 +101,13 @@ import numpy as np
 from unrelu._random import RandomState, as_generator
 from unrelu._types import FloatArray
 from unrelu.core.breakdown import Breakdown, as_breakdown
+from unrelu.core.explain import Contradictions
 from unrelu.core.price import price_learner
 from unrelu.core.record import Remembered, remembered, with_plan
 from unrelu.errors import BudgetExhausted, InvalidInput
 from unrelu.learner.boxes import FaithfulBounds, learn_from_queries_as_printed
 from unrelu.learner.certificate import SquareLoss, certify_square_loss
+from unrelu.learner.explained import contradicting_answers, explained_copy
 from unrelu.learner.formulas import width_seen
 from unrelu.learner.neurons import Neurons
 from unrelu.learner.run import Doubts, LearnerConfig, Learning
@@ -315,7 +317,7 @@ def _learn(
                 network = _faithful(run, width, bias_bound, delta)
             else:
                 run.learn()
-            network, facts, checked = _certified(run, network, bias_bound, delta)
+            network, facts, checked = _certified(run, target, network, bias_bound, delta)
             status, message = _verdict(run, network, checked, delta)
     except (BudgetExhausted, Breakdown) as error:
         message = str(error)
@@ -343,7 +345,7 @@ def _learn(
         assumed=str(facts.get("assumed", "")),
         noise=float(run.noise.absolute.max()),
     )
-    return with_plan(result, target, oracle)
+    return with_plan(explained_copy(run, target, result), target, oracle)
 
 
 def _expectation(target: Remembered, run: Learning) -> Callable[[int, int], None]:
@@ -360,7 +362,11 @@ def _expectation(target: Remembered, run: Learning) -> Callable[[int, int], None
 
 
 def _certified(
-    run: Learning, printed: ReLUNetwork | None, bias_bound: float | None, delta: float
+    run: Learning,
+    target: Remembered,
+    printed: ReLUNetwork | None,
+    bias_bound: float | None,
+    delta: float,
 ) -> tuple[ReLUNetwork, dict[str, float | str], SquareLoss]:
     """Return the network with its certificate; one that fails is data for another search."""
     for left in reversed(range(run.config.rounds + 1)):
@@ -368,7 +374,10 @@ def _certified(
         facts = _assumed(run, network, bias_bound)
         searchable = left > 0 and run.learned is not None and run.good(run.learned)
         checked = _certify(run, network, delta, facts, patient=not searchable)
-        if not searchable or not _contradicted(run, checked) or not _search_on(run, checked):
+        if not searchable:
+            break
+        missed = contradicting_answers(run, target, network)
+        if not (_contradicted(run, checked) or missed) or not _search_on(run, checked, missed):
             break
     if checked.cut_short:  # nothing explains what it met: say how much that is
         checked = _certify(run, network, delta, facts, patient=True)
@@ -421,13 +430,17 @@ def _contradicted(run: Learning, checked: SquareLoss) -> bool:
     return missed or len(checked.hit_inputs) > 0
 
 
-def _search_on(run: Learning, checked: SquareLoss) -> bool:
-    """Hand what a failed certificate saw to the search; False where that found nothing.
+def _search_on(run: Learning, checked: SquareLoss, missed: Contradictions) -> bool:
+    """Hand what a failed certificate and the run saw to the search; False if it found nothing.
 
     Its rows then belong to the search. Where nothing came of it, the certificate stands.
     """
     place = len(run.stages) - 1
     run.doubts = run.doubts.joined(checked.hit_inputs, checked.hit_answers)
+    if missed:  # the certificate's own rows are in the record as well
+        known = {row.tobytes() for row in checked.hit_inputs}
+        new = [i for i, row in enumerate(missed.points) if row.tobytes() not in known]
+        run.doubts = run.doubts.joined(missed.points[new], missed.answers[new])
     run.add(checked.inputs, checked.answers, gaussian=True)
     run.add(checked.wide_inputs, checked.wide_answers, gaussian=False)
     changed = run.learn_on()

@@ -363,11 +363,14 @@ class Learning:
 
     def contradicts(self, neurons: Neurons, x: FloatArray, y: FloatArray) -> FloatArray:
         """Return how far answers lie from neurons, over what epsilon and noise allow, ``(n,)``."""
+        return np.asarray(np.linalg.norm(y - neurons(x), axis=1) / self.allowed(x))
+
+    def allowed(self, x: FloatArray) -> FloatArray:
+        """Return how far an answer may lie from neurons that are right, ``(n,)``."""
         # Far out, errors of the neurons' directions grow with the input.
         size = np.maximum(1.0, np.linalg.norm(x, axis=1) / math.sqrt(self.d))
         noise = self.config.certificate.noise * np.linalg.norm(self.noise.at(x), axis=1)
-        allowed = self.config.doubtful * self.epsilon * size + noise
-        return np.asarray(np.linalg.norm(y - neurons(x), axis=1) / allowed)
+        return np.asarray(self.config.doubtful * self.epsilon * size + noise)
 
     def worst_doubt(self, neurons: Neurons) -> int | None:
         """Return the known point that most contradicts neurons, if lines are left for it."""

@@ -81,11 +81,12 @@ from unrelu._types import ArrayLike, FloatArray
 from unrelu.core.breakdown import Breakdown, as_breakdown
 from unrelu.core.price import price_span, price_span_from_labels
 from unrelu.core.record import remembered, with_plan
-from unrelu.errors import BudgetExhausted, InvalidInput
+from unrelu.errors import BudgetExhausted, InvalidInput, OracleError
 from unrelu.oracles.base import Meter, Oracle, Wrapper
 from unrelu.progress import Progress, as_progress
 from unrelu.result import Provenance, Status
 from unrelu.span.common import SpanConfig, SpanResult, SpanRun
+from unrelu.span.explained import explained_span
 from unrelu.span.from_labels import span_from_labels
 from unrelu.span.from_values import (
     conclude_plan,
@@ -200,7 +201,7 @@ def recover_span(
         },
         target=oracle.identity,
     )  # fmt: skip
-    run = SpanRun(oracle, as_generator(rng), options, provenance, as_progress(progress))
+    run = SpanRun(oracle, as_generator(rng), options, provenance, as_progress(progress), scale)
     ranks = (1.0, float(rank or oracle.input_dim))
     if answers == "labels":
         remembering.allowance.plan(price_span_from_labels(oracle.input_dim, ranks))
@@ -220,7 +221,8 @@ def recover_span(
         if isinstance(error, BudgetExhausted):
             status = Status.BUDGET_EXHAUSTED
         result = run.result(status, f"{error}; rank {found} had been found by then")
-    return with_plan(result, remembering, target)
+    one = slice(None) if oracle is remembering else slice(int(outputs), int(outputs) + 1)
+    return with_plan(explained_span(run, remembering, result, one), remembering, target)
 
 
 def _check_arguments(
@@ -258,7 +260,7 @@ class _Replies(Oracle):
             self.meter.charge(rows)
 
     def _answer(self, points: FloatArray, repeat: int) -> FloatArray:
-        raise InvalidInput("replies were recorded; nothing more can be asked")
+        raise OracleError("replies were recorded; nothing more can be asked")
 
 
 def recover_span_from_replies(
@@ -302,4 +304,6 @@ def recover_span_from_replies(
     run = SpanRun(oracle, np.random.default_rng(0), options, provenance, as_progress(None))
     blocks = np.asarray(y, dtype=np.float64).reshape(-1, block, y.shape[1])
     _, _, quiet = read_blocks(run, lambda i: x[i * block : (i + 1) * block], blocks)
-    return conclude_plan(run, rank, quiet)
+    target = remembered(oracle)
+    target.record.add(np.asarray(x, dtype=np.float64), blocks.reshape(len(x), -1), "gradients")
+    return explained_span(run, target, conclude_plan(run, rank, quiet))

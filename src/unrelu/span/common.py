@@ -128,12 +128,14 @@ class SpanRun:
         config: SpanConfig,
         provenance: Provenance,
         progress: Progress,
+        scale: float = 1.0,
     ) -> None:
-        self.oracle, self.rng, self.config = oracle, rng, config
+        self.oracle, self.rng, self.config, self.scale = oracle, rng, config, scale
         self.provenance, self.progress = provenance, progress
         self.stages: list[StageReport] = []
         self.search: SpanSearch | LabelSearch | None = None
         self.certificate: Certificate | None = None
+        self.noise = 0.0  # of the noisiest output, once it is measured
 
     @contextmanager
     def stage(self, name: str) -> Iterator[dict[str, Any]]:

@@ -41,7 +41,7 @@ def span_from_labels(
                 f"{scale * min(scales.widenings):g} to {scale * max(scales.widenings):g}; "
                 "pass a scale at which two labels occur",
             )
-        scale *= factor
+        run.scale = scale = factor * scale
         resolution = measure_resolution(oracle, rng, boundary, scale=scale, scales=scales)
         step = float(np.sqrt(resolution.noise / resolution.curvature))
         details |= {

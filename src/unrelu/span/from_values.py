@@ -28,7 +28,7 @@ def span_from_values(
     run.search = search = SpanSearch.start(n)
     with run.stage("noise") as details:
         noise = estimate_noise(oracle, rng, scale=scale, scales=config.scales)
-        details["noise"] = float(noise.max())
+        details["noise"] = run.noise = float(noise.max())
         if not noise.any():
             return _nothing_moves(run, scale)
         step = find_step(
@@ -163,6 +163,7 @@ def read_blocks(
     n = run.oracle.input_dim
     run.search = search = SpanSearch.start(n)
     noise = noise_from_replies(replies, n)
+    run.noise = float(noise.max())
     margin, quiet = run.config.growth.margin, 0
     for i in range(len(replies)):
         found = gradients_from_replies(points(i), replies[i], noise)

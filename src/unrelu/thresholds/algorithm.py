@@ -64,28 +64,19 @@ Deviations
 
 from __future__ import annotations
 
-import dataclasses
-import time
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
+from unrelu._numbers import real_number, whole_number
 from unrelu._random import RandomState, as_generator
-from unrelu._types import BoolArray, FloatArray
-from unrelu.errors import BudgetExhausted, InvalidInput
+from unrelu.core.record import remembered, with_plan
+from unrelu.errors import InvalidInput
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles import as_oracle
 from unrelu.oracles.base import Oracle
 from unrelu.progress import Progress, as_progress
-from unrelu.result import (
-    Certificate,
-    Provenance,
-    QueryStats,
-    RecoveryResult,
-    StageReport,
-    Status,
-)
-from unrelu.samples import as_source
+from unrelu.result import Provenance, QueryStats
 from unrelu.thresholds.fit import fit_landscape
 from unrelu.thresholds.halfspaces import (
     HalfspacesResult,
@@ -93,14 +84,10 @@ from unrelu.thresholds.halfspaces import (
     learn_halfspaces,
     read_source,
 )
-from unrelu.thresholds.model import Fit, ThresholdConfig, predicted_on
+from unrelu.thresholds.layer_queries import layer_from_queries
+from unrelu.thresholds.model import Activation, LowestLayerResult, ThresholdConfig
 from unrelu.thresholds.passes import Passes
-from unrelu.thresholds.query import (
-    BiasedSamples,
-    QueryRefinement,
-    refine_by_queries,
-    sample_biased,
-)
+from unrelu.thresholds.query import BiasedSamples, sample_biased
 from unrelu.thresholds.search import Method
 from unrelu.thresholds.union import fit_union, judge_union
 
@@ -112,41 +99,6 @@ __all__ = [
     "learn_halfspaces",
     "recover_lowest_layer",
 ]
-
-Activation = Literal["sign", "relu", "sigmoid"]
-
-
-def _no_rows() -> FloatArray:
-    return np.empty((0, 0))
-
-
-def _no_numbers() -> FloatArray:
-    return np.empty(0)
-
-
-@dataclasses.dataclass(frozen=True, repr=False)
-class LowestLayerResult(RecoveryResult):
-    """The lowest layer of a network with high thresholds.
-
-    Attributes
-    ----------
-    directions
-        Unit rows ``(k, n)``.
-    thresholds
-        ``(k,)``; NaN where neither given nor estimated (sigmoid units).
-    angle_errors
-        Standard error of each direction in radians, ``(k,)``.
-    landscape_directions
-        The directions before refinement, ``(j, n)``.
-    activation
-        As asked.
-    """
-
-    directions: FloatArray = dataclasses.field(default_factory=_no_rows)
-    thresholds: FloatArray = dataclasses.field(default_factory=_no_numbers)
-    angle_errors: FloatArray = dataclasses.field(default_factory=_no_numbers)
-    landscape_directions: FloatArray = dataclasses.field(default_factory=_no_rows)
-    activation: str = ""
 
 
 def recover_lowest_layer(
@@ -209,8 +161,11 @@ def recover_lowest_layer(
             raise InvalidInput("an oracle answers by itself: leave y out")
         if biased:
             raise InvalidInput("biased=True describes samples; an oracle needs none")
-        return _layer_from_queries(
-            as_oracle(source),
+        whole_number(samples, "samples", least=1)
+        real_number(tolerance, "tolerance", least=0.0)
+        target = remembered(source)
+        result = layer_from_queries(
+            target,
             activation=activation,
             threshold=threshold,
             refine=refine,
@@ -223,6 +178,7 @@ def recover_lowest_layer(
             watch=watch,
             provenance=provenance,
         )
+        return with_plan(result, target, source)
     passes = Passes(read_source(source, y), lambda labels: labels, cfg.passes)
     refined = refine and not biased and activation != "sigmoid"
     fit = fit_union if refined else fit_landscape
@@ -308,165 +264,3 @@ def _check_choices(
         raise InvalidInput(f"threshold must be a finite number, got {threshold}")
     if units is not None and units < 1:
         raise InvalidInput(f"units must be at least 1, got {units}")
-
-
-def _layer_from_queries(
-    oracle: Oracle,
-    *,
-    activation: Activation,
-    threshold: float | None,
-    refine: bool,
-    method: Method,
-    units: int | None,
-    samples: int,
-    tolerance: float,
-    rng: np.random.Generator,
-    cfg: ThresholdConfig,
-    watch: Progress,
-    provenance: Provenance,
-) -> LowestLayerResult:
-    """Ask for Gaussian samples, then refine on slabs that are asked directly."""
-    check_scalar(oracle)
-    n = oracle.input_dim
-    found: Fit | None = None
-    state: QueryRefinement | None = None
-    stages: list[StageReport] = []
-    certificate: Certificate | None = None
-    try:
-        with oracle.stage("landscape"):
-            x = rng.standard_normal((samples, n))
-            y = oracle(x)[:, 0]
-        passes = Passes(as_source(x, y), lambda labels: labels, cfg.passes)
-        refined = refine and activation != "sigmoid"
-        fit = fit_union if refined else fit_landscape
-        found = fit(
-            passes,
-            method=method,
-            units=units,
-            threshold=threshold,
-            biased=False,
-            rng=rng,
-            config=cfg,
-            watch=watch,
-        )
-        stages = found.stages
-        status, message = found.status, found.message
-        if refined and len(found.directions):
-            state = QueryRefinement(
-                found.directions.copy(),
-                found.thresholds.copy(),
-                found.errors.copy(),
-                np.zeros(len(found.directions)),
-            )
-            base = passes.base
-            asked = [(x, base.is_on(y))]
-
-            def is_on(points: FloatArray) -> BoolArray:
-                on = base.is_on(oracle(points)[:, 0])
-                asked.append((points, on))
-                return on
-
-            begin, before = time.perf_counter(), oracle.queries.total
-            with oracle.stage("refine"):
-                refine_by_queries(
-                    is_on,
-                    state,
-                    tolerance=tolerance,
-                    move_thresholds=threshold is None,
-                    rng=rng,
-                    config=cfg.query_refine,
-                )
-            stages.append(
-                StageReport(
-                    "refine by queries",
-                    oracle.queries.total - before,
-                    time.perf_counter() - begin,
-                    details={"largest step per round": state.history},
-                )
-            )
-            found = found.moved(state.directions, state.thresholds, state.errors)
-            with oracle.stage("certificate"):
-                fresh = rng.standard_normal((cfg.certificate_queries, n))
-                on = is_on(fresh)
-            status, message, certificate = _certify(found, fresh, on, tolerance)
-            # The answers of the landscape and of the slabs must agree as well: they are a
-            # hundred times more, and the slabs' lie next to the units.
-            stray, total = _contradictions(found, asked)
-            if status is Status.RECOVERED and base.exact and stray > cfg.stray:
-                status = Status.PARTIAL
-                message = (
-                    f"{len(found.directions)} units refined, but {stray:,} of the {total:,} "
-                    "answers of this run contradict them by more than their errors: a unit that "
-                    "is rarely on is missing, or one almost coincides with another. Raise "
-                    "samples."
-                )
-            if status is Status.RECOVERED and units not in (None, len(found.directions)):
-                status = Status.PARTIAL
-                message = f"{len(found.directions)} units found, {units} expected. " + message
-    except BudgetExhausted as error:
-        status = Status.BUDGET_EXHAUSTED
-        message = f"{error}. What was found until then is kept, unverified."
-        if state is not None and found is not None:
-            found = found.moved(state.directions, state.thresholds, state.errors)
-    if found is None:
-        found = Fit.empty(n, status, message)
-    return LowestLayerResult(
-        status=status,
-        message=message,
-        queries=oracle.queries,
-        provenance=provenance,
-        certificate=certificate,
-        stages=tuple(stages),
-        directions=found.directions,
-        thresholds=found.thresholds,
-        angle_errors=found.errors,
-        landscape_directions=found.landscape,
-        activation=activation,
-    )
-
-
-def _contradictions(found: Fit, asked: list[tuple[FloatArray, BoolArray]]) -> tuple[int, int]:
-    """Count answers on the wrong side of the units by more than their errors explain.
-
-    At a point x a direction's error moves its hyperplane by up to ``error * |x|``; six
-    standard errors are allowed for.
-    """
-    wrong = total = 0
-    for x, on in asked:
-        heights = x @ found.directions.T - found.thresholds
-        doubt = 6.0 * np.outer(1.0 + np.linalg.norm(x, axis=1), found.errors)
-        bad = np.where(on, (heights < -doubt).all(axis=1), (heights > doubt).any(axis=1))
-        wrong, total = wrong + int(np.count_nonzero(bad)), total + len(x)
-    return wrong, total
-
-
-def _certify(
-    found: Fit, x: FloatArray, on: BoolArray, tolerance: float
-) -> tuple[Status, str, Certificate]:
-    """Judge refined units by fresh answers."""
-    wrong = predicted_on(x, found.directions, found.thresholds) != on
-    certificate = Certificate.from_deviations(
-        wrong.astype(np.float64), scale=float(on.std()), tolerance=0.5
-    )
-    k, worst = len(found.directions), float(found.errors.max())
-    if wrong.any():
-        return (
-            Status.PARTIAL,
-            f"{k} units refined, but {int(wrong.sum())} of {len(wrong)} fresh inputs are on or "
-            "off against them: a unit is missing or wrong. Raise samples, or check that f "
-            "keeps its base value wherever every unit is off.",
-            certificate,
-        )
-    if worst > 10.0 * tolerance:
-        return (
-            Status.PARTIAL,
-            f"{k} units found, but the refinement stopped at a standard error of {worst:.1e} "
-            f"rad, above the tolerance {tolerance:.1e}: other units cover a slab, or the "
-            "answers are too coarse.",
-            certificate,
-        )
-    return (
-        Status.RECOVERED,
-        f"{k} units, each direction to a standard error of at most {worst:.1e} rad.",
-        certificate,
-    )

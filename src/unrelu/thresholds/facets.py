@@ -125,6 +125,8 @@ class FacetSearch:
         Answers ``(m, n)`` points with ``(m,)`` booleans.
     center
         A point inside.
+    expect
+        Told how many facets there will be, before the next one is measured.
     """
 
     def __init__(
@@ -134,8 +136,10 @@ class FacetSearch:
         *,
         rng: np.random.Generator,
         config: FacetConfig | None = None,
+        expect: Callable[[int], None] = lambda facets: None,
     ) -> None:
         self.outside = outside
+        self.expect = expect
         self.center = center
         self.rng = rng
         self.config = FacetConfig() if config is None else config
@@ -218,6 +222,7 @@ class FacetSearch:
             if len(open_rays) == 0:
                 break
             learned = True
+            self.expect(len(self.precision) + 1)
             if not self._learn(directions[open_rays[0]], float(reach[0])):
                 self.unresolved += 1
             if self.unresolved or len(self.precision) >= most:

@@ -31,9 +31,12 @@ import numpy as np
 
 from unrelu._random import RandomState, as_generator
 from unrelu._types import ArrayLike, BoolArray, FloatArray
+from unrelu.core.breakdown import Breakdown, as_breakdown
+from unrelu.core.explain import Within, find_contradictions, withdrawn
+from unrelu.core.price import UNSURE, price_halfspaces
+from unrelu.core.record import Remembered, remembered, with_plan
 from unrelu.errors import BudgetExhausted, InvalidInput
 from unrelu.networks import ReLUNetwork
-from unrelu.oracles import as_oracle
 from unrelu.oracles.base import Oracle
 from unrelu.progress import Progress, as_progress
 from unrelu.result import (
@@ -125,9 +128,10 @@ def learn_halfspaces(
     if isinstance(source, (Oracle, ReLUNetwork)):
         if y is not None:
             raise InvalidInput("an oracle answers by itself: leave y out")
-        oracle = as_oracle(source)
-        check_scalar(oracle)
-        return _halfspaces_from_queries(oracle, kind, rng_, cfg, watch, provenance)
+        target = remembered(source)
+        check_scalar(target)
+        result = _halfspaces_from_queries(target, kind, rng_, cfg, watch, provenance)
+        return with_plan(result, target, source)
     off = Base(level=0.0, tolerance=0.5, share=0.0, exact=True)
     passes = Passes(read_source(source, y), _labels_of(kind), cfg.passes, base=off)
     found = fit_union(
@@ -185,7 +189,7 @@ def _labels_of(kind: str) -> Callable[[FloatArray], FloatArray]:
 
 
 def _halfspaces_from_queries(
-    oracle: Oracle,
+    oracle: Remembered,
     kind: Kind,
     rng: np.random.Generator,
     cfg: ThresholdConfig,
@@ -196,39 +200,41 @@ def _halfspaces_from_queries(
     n = oracle.input_dim
     to_on = _labels_of(kind)
 
-    asked: list[tuple[FloatArray, BoolArray]] = []
-
     def outside(points: FloatArray) -> BoolArray:
-        on = to_on(oracle(points)[:, 0]) > 0.5
-        asked.append((points, on))
-        return on
+        return np.asarray(to_on(oracle(points)[:, 0]) > 0.5)
+
+    def expect(facets: int) -> None:
+        guesses = float(facets), max(float(n), UNSURE * facets)
+        oracle.allowance.plan(price_halfspaces(n, guesses))
 
     search: FacetSearch | None = None
     certificate: Certificate | None = None
     begin = time.perf_counter()
     silence = 0
+    expect(1)
     try:
-        with oracle.stage("inside"):
-            centre = _inside_point(outside, n, rng, cfg)
-        if centre is None:
-            status = Status.ASSUMPTION_VIOLATED
-            message = (
-                f"none of {cfg.inside_queries} Gaussian inputs lies inside the convex side: "
-                "check the kind, or shift the inputs to where the labels change."
-            )
-        else:
-            search = FacetSearch(outside, centre, rng=rng, config=cfg.facets)
-            with oracle.stage("facets"):
-                silence = _find_facets(search, cfg, watch)
-                _ask_beside_facets(search, outside)
-            with oracle.stage("certificate"):
-                fresh = rng.standard_normal((cfg.certificate_queries, n))
-                on = outside(fresh)
-            status, message, certificate = _certify_facets(search, fresh, on, silence, cfg)
-            if status is Status.RECOVERED:
-                status, message = _check_answers(search, asked, message)
-    except BudgetExhausted as error:
-        status = Status.BUDGET_EXHAUSTED
+        with as_breakdown():
+            with oracle.stage("inside"):
+                centre = _inside_point(outside, n, rng, cfg)
+            if centre is None:
+                status = Status.ASSUMPTION_VIOLATED
+                message = (
+                    f"none of {cfg.inside_queries} Gaussian inputs lies inside the convex side: "
+                    "check the kind, or shift the inputs to where the labels change."
+                )
+            else:
+                search = FacetSearch(outside, centre, rng=rng, config=cfg.facets, expect=expect)
+                with oracle.stage("facets"):
+                    silence = _find_facets(search, cfg, watch)
+                    _ask_beside_facets(search, outside)
+                with oracle.stage("certificate"):
+                    fresh = rng.standard_normal((cfg.certificate_queries, n))
+                    on = outside(fresh)
+                status, message, certificate = _certify_facets(search, fresh, on, silence, cfg)
+    except (BudgetExhausted, Breakdown) as error:
+        status = Status.NUMERICAL_FAILURE
+        if isinstance(error, BudgetExhausted):
+            status = Status.BUDGET_EXHAUSTED
         count = 0 if search is None else len(search.precision)
         message = f"{error}. The {count} halfspaces found until then are kept."
     known = None if search is None else search.known
@@ -241,7 +247,7 @@ def _halfspaces_from_queries(
             "unresolved": 0 if search is None else search.unresolved,
         },
     )
-    return HalfspacesResult(
+    result = HalfspacesResult(
         status=status,
         message=message,
         queries=oracle.queries,
@@ -253,6 +259,7 @@ def _halfspaces_from_queries(
         angle_errors=np.empty(0) if search is None else np.array(search.precision),
         kind=kind,
     )
+    return result if search is None else _explained(oracle, result, search)
 
 
 def _find_facets(search: FacetSearch, cfg: ThresholdConfig, watch: Progress) -> int:
@@ -276,31 +283,37 @@ def _ask_beside_facets(search: FacetSearch, outside: Callable[[FloatArray], Bool
             outside(np.concatenate([points - step, points + step]))
 
 
-def _check_answers(
-    search: FacetSearch, asked: list[tuple[FloatArray, BoolArray]], message: str
-) -> tuple[Status, str]:
-    """Hold the facets against every answer of the run.
+@dataclasses.dataclass(frozen=True)
+class _AwayFromFacets:
+    """Labels must be those predicted, but closer to a facet than it is known there."""
 
-    A point closer to a facet than the facet's error there may be on either side of it.
-    """
-    w, t = search.known.directions, search.known.thresholds
-    wrong = total = 0
-    nearest = np.inf
-    for x, on in asked:
-        height = x @ w.T - t
-        doubt = search.error_at(x)
-        bad = np.where(on, (height < -doubt).all(axis=1), (height > doubt).any(axis=1))
-        wrong, total = wrong + int(np.count_nonzero(bad)), total + len(x)
-        if bad.any():
-            nearest = min(nearest, float(np.abs(height[bad]).min()))
-    if wrong:
-        return Status.PARTIAL, (
-            f"{len(t)} halfspaces found, but {wrong:,} of the {total:,} answers of this run "
-            f"contradict them, from a distance of {nearest:.1e} to the boundary on: another "
-            "halfspace almost coincides with one, or the answers are not those of a convex "
-            "region."
-        )
-    return Status.RECOVERED, message
+    search: FacetSearch
+
+    def at(self, points: FloatArray, predicted: FloatArray) -> FloatArray:
+        """Return what labels may differ by, ``(m, 1)``."""
+        height = points @ self.search.known.directions.T - self.search.known.thresholds
+        doubt = self.search.error_at(points)
+        certain = (height > doubt).any(axis=1) | (height < -doubt).all(axis=1)
+        return np.where(certain, Within().tolerance, np.inf)[:, None]
+
+
+def _explained(
+    oracle: Remembered, result: HalfspacesResult, search: FacetSearch
+) -> HalfspacesResult:
+    """Hold the facets against every answer of the run."""
+    if not result.success:
+        return result
+    found = find_contradictions(
+        oracle.record, lambda x: result.predict(x)[:, None], _AwayFromFacets(search)
+    )
+    if not found:
+        return result
+    told = withdrawn(oracle, result, found, Within(), what="the halfspaces")
+    cause = (
+        " Another halfspace almost coincides with one, or the answers are not those of a convex "
+        "region."
+    )
+    return dataclasses.replace(told, message=told.message + cause)
 
 
 def _inside_point(

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy.special
 
 from unrelu._types import BoolArray, FloatArray
-from unrelu.result import StageReport, Status
+from unrelu.result import RecoveryResult, StageReport, Status
 from unrelu.thresholds.facets import FacetConfig
 from unrelu.thresholds.passes import PassConfig
 from unrelu.thresholds.query import QueryRefineConfig
 from unrelu.thresholds.refine import RefineConfig
 from unrelu.thresholds.search import LandscapeConfig
 
-__all__ = ["Fit", "ThresholdConfig", "on_mass", "overlap_share", "predicted_on"]
+__all__ = [
+    "Activation",
+    "Fit",
+    "LowestLayerResult",
+    "ThresholdConfig",
+    "on_mass",
+    "overlap_share",
+    "predicted_on",
+]
+
+Activation = Literal["sign", "relu", "sigmoid"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,6 +104,39 @@ class ThresholdConfig:
     quiet_rays: int = 1500
     rays_per_update: int = 3000
     most_facets: int = 500
+
+
+def _no_rows() -> FloatArray:
+    return np.empty((0, 0))
+
+
+def _no_numbers() -> FloatArray:
+    return np.empty(0)
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class LowestLayerResult(RecoveryResult):
+    """The lowest layer of a network with high thresholds.
+
+    Attributes
+    ----------
+    directions
+        Unit rows ``(k, n)``.
+    thresholds
+        ``(k,)``; NaN where neither given nor estimated (sigmoid units).
+    angle_errors
+        Standard error of each direction in radians, ``(k,)``.
+    landscape_directions
+        The directions before refinement, ``(j, n)``.
+    activation
+        As asked.
+    """
+
+    directions: FloatArray = dataclasses.field(default_factory=_no_rows)
+    thresholds: FloatArray = dataclasses.field(default_factory=_no_numbers)
+    angle_errors: FloatArray = dataclasses.field(default_factory=_no_numbers)
+    landscape_directions: FloatArray = dataclasses.field(default_factory=_no_rows)
+    activation: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
