@@ -14,10 +14,14 @@ from unrelu._types import BoolArray, FloatArray, IntArray
 from unrelu.lines.domains import Domain
 from unrelu.oracles.base import Oracle
 
-__all__ = ["Chart", "Crossings", "Target", "find_crossings", "locate", "measure_normals"]
+__all__ = ["Chart", "Crossings", "Target", "between", "find_crossings", "locate", "measure_noise", "measure_normals"]
 
 GROWTH = 4.0
 """Factor by which a bracket moves on where it does not hold the boundary."""
+
+
+WIDE = 3.0
+"""Inputs up to so many times a typical one's norm are asked."""
 
 
 class Target:
@@ -27,21 +31,26 @@ class Target:
     ----------
     names
         The labels seen so far, as the target gives them; label i is ``names[i]``.
+    examples
+        The first input of each, ``(m, d)``.
     """
 
     def __init__(self, oracle: Oracle, domain: Domain) -> None:
         self.oracle, self.domain = oracle, domain
         self.names: list[float] = []
+        self.examples = np.empty((0, domain.dimension))
 
     def ask(self, x: FloatArray) -> IntArray:
         """Return the labels of ``x`` ``(n, d)``."""
         raw = self.oracle(x)[:, 0]
+        for name in np.setdiff1d(raw, self.names):
+            self.names.append(float(name))
+            first = x[int(np.argmax(raw == name))]
+            self.examples = np.concatenate([self.examples, first[None]])
         return self.code(raw)
 
     def code(self, raw: FloatArray) -> IntArray:
-        """Return the numbers of labels; new ones are added."""
-        for name in np.setdiff1d(raw, self.names):
-            self.names.append(float(name))
+        """Return the numbers of labels that were seen before."""
         order = np.argsort(self.names)
         return np.asarray(order[np.searchsorted(np.asarray(self.names)[order], raw)], np.intp)
 
@@ -68,6 +77,42 @@ class Chart:
     origin: FloatArray
     rows: FloatArray
 
+    @classmethod
+    def whole(cls, target: Target) -> Chart:
+        """Return all of the inputs."""
+        d = target.domain.dimension
+        return cls(target, np.zeros(d), np.eye(d))
+
+    @classmethod
+    def through(cls, target: Target, points: FloatArray, s: int, rng: np.random.Generator) -> Chart:
+        """Return a random subspace of s dimensions that holds some points ``(n, d)``, n <= s."""
+        domain, d = target.domain, target.domain.dimension
+        box = domain.kind == "box"
+        origin = 0.5 * (domain.low + domain.high) if box else np.zeros(d)
+        spread = domain.draw(s, rng) - origin
+        spread[: len(points)] = points - origin
+        rows = np.linalg.qr(spread.T)[0].T
+        typical = float(np.sqrt((domain.draw(64, rng) - origin).var(axis=0).sum()))
+        return cls(target, origin, rows * typical / np.sqrt(s))
+
+    @property
+    def scale(self) -> float:
+        """Length of a unit of the coordinates, in inputs."""
+        return float(np.linalg.norm(self.rows[0]))
+
+    def draw(self, n: int, rng: np.random.Generator) -> FloatArray:
+        """Draw coordinates of typical inputs."""
+        d = self.target.domain.dimension
+        if self.dimension == d and not self.origin.any():
+            return (self.target.domain.draw(n, rng) @ self.rows.T) / self.scale**2
+        return rng.standard_normal((n, self.dimension))
+
+    def draw_wide(self, n: int, rng: np.random.Generator) -> FloatArray:
+        """Draw the same, every other one up to WIDE times as far out: rare units switch there."""
+        y = self.draw(n, rng)
+        y[::2] *= np.exp(rng.uniform(0.0, np.log(WIDE), size=(len(y[::2]), 1)))
+        return y
+
     @property
     def dimension(self) -> int:
         """Number of coordinates, s."""
@@ -76,6 +121,10 @@ class Chart:
     def inputs(self, y: FloatArray) -> FloatArray:
         """Return the inputs that coordinates ``(n, s)`` stand for."""
         return np.asarray(self.origin + y @ self.rows)
+
+    def coordinates(self, x: FloatArray) -> FloatArray:
+        """Return the coordinates of inputs ``(n, d)``, what lies across left out."""
+        return np.asarray((x - self.origin) @ self.rows.T / self.scale**2)
 
     def ask(self, y: FloatArray) -> IntArray:
         """Return labels; -1, and no query, outside of the domain."""
@@ -222,12 +271,19 @@ def find_crossings(
     pairs = rng.permutation(np.flatnonzero(unequal))[:count]
     if len(pairs) == 0:
         return Crossings.none(chart.dimension)
-    start, end = draws[first[pairs]], draws[second[pairs]]
+    a, b = first[pairs], second[pairs]
+    return between(chart, draws[a], draws[b], labels[a], labels[b], finest)
+
+
+def between(
+    chart: Chart, start: FloatArray, end: FloatArray, inside: IntArray, outside: IntArray,
+    finest: float,
+) -> Crossings:  # fmt: skip
+    """Bisect segments whose ends ``(n, s)`` have unequal labels."""
     length = np.linalg.norm(end - start, axis=1)
     direction = (end - start) / length[:, None]
-    inside, outside = labels[first[pairs]], labels[second[pairs]]
     at, error, outside = bisect(
-        chart, start, direction, np.zeros(len(pairs)), length, inside, outside, finest
+        chart, start, direction, np.zeros(len(start)), length, inside, outside, finest
     )
     found = Crossings(start + at[:, None] * direction, direction, inside, outside, error)
     return found.take(outside >= 0)
@@ -241,7 +297,7 @@ def complements(vectors: FloatArray, rng: np.random.Generator) -> FloatArray:
 
 
 def measure_normals(
-    chart: Chart, at: Crossings, rng: np.random.Generator, *, step: float, finest: FloatArray
+    chart: Chart, at: Crossings, rng: np.random.Generator, *, step: FloatArray, finest: FloatArray
 ) -> tuple[FloatArray, BoolArray]:
     """Measure the boundary's unit normals, from inside to outside.
 
@@ -254,18 +310,19 @@ def measure_normals(
         return np.empty((0, s)), np.empty(0, dtype=bool)
     across = complements(at.directions, rng)
     repeated = np.repeat(np.arange(n), s - 1)
-    size = np.full(n * (s - 1), step)
+    size = step[repeated]
     offset, _ = locate(
-        chart, at.points[repeated] + step * across.reshape(-1, s), at.directions[repeated],
+        chart, at.points[repeated] + size[:, None] * across.reshape(-1, s),
+        at.directions[repeated],
         at.inside[repeated], at.outside[repeated], guess=np.zeros(len(repeated)), half=size,
         finest=finest[repeated], reach=2.0 * GROWTH**2 * size,
     )  # fmt: skip
-    slope = -offset.reshape(n, s - 1) / step
+    slope = -offset.reshape(n, s - 1) / step[:, None]
     good = np.isfinite(slope).all(axis=1)
     slope[~good] = 0.0
     # On the other side of the point, where every direction has a part.
     mixed = rng.uniform(0.5, 1.0, size=(n, s - 1)) / np.sqrt(s - 1)
-    opposite = at.points - step * np.einsum("nq,nqs->ns", mixed, across)
+    opposite = at.points - step[:, None] * np.einsum("nq,nqs->ns", mixed, across)
     expected = step * np.einsum("nq,nq->n", mixed, slope)
     within = GROWTH * finest * np.sqrt(s)
     good[good] = _beside(
@@ -284,3 +341,33 @@ def _beside(
     behind = chart.ask(base + (expected - within)[:, None] * at.directions)
     ahead = chart.ask(base + (expected + within)[:, None] * at.directions)
     return np.asarray((behind == at.inside) & (ahead == at.outside))
+
+
+def measure_noise(
+    chart: Chart, at: Crossings, rng: np.random.Generator, *, step: float
+) -> float:
+    """Measure how sharp the boundary is: the typical error of a crossing's place.
+
+    On a flat piece three crossings over equidistant points lie on a line; their second
+    difference, over the root of six, is the error of one.
+    """
+    n, s = at.points.shape
+    aside = step * complements(at.directions, rng)[:, 0]
+    base = np.concatenate([at.points, at.points - aside, at.points + aside])
+    finest = np.finfo(np.float64).eps * chart_size(chart) / 2.0
+    half = np.concatenate([2.0 * at.error, np.full(2 * n, step)])
+    offset, _ = locate(
+        chart, base, np.tile(at.directions, (3, 1)), np.tile(at.inside, 3),
+        np.tile(at.outside, 3), guess=np.zeros(3 * n), half=half, finest=finest,
+        reach=np.full(3 * n, 2.0 * GROWTH**2 * step),
+    )  # fmt: skip
+    middle, before, after = offset.reshape(3, n)
+    bend = np.abs(before + after - 2.0 * middle)
+    bend = bend[np.isfinite(bend)]
+    typical = float(np.median(bend)) / np.sqrt(6.0) if len(bend) else 0.0
+    return max(typical, finest)
+
+
+def chart_size(chart: Chart) -> float:
+    """Return the norm of a typical point's coordinates."""
+    return float(np.sqrt(chart.dimension) + np.linalg.norm(chart.origin) / chart.scale)

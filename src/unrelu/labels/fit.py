@@ -10,12 +10,34 @@ from scipy.optimize import linprog
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from unrelu._types import BoolArray, FloatArray, IntArray
+from unrelu._types import FloatArray, IntArray
 from unrelu.labels.boundary import Crossings
-from unrelu.labels.hyperplanes import Hyperplanes
+from unrelu.labels.hyperplanes import Duals
 from unrelu.labels.model import Model
 
-__all__ = ["Fit", "fit_model", "free_scales", "solve_outputs"]
+__all__ = ["Fit", "extend", "fit_model", "free_scales", "prune", "solve_outputs"]
+
+
+FIRST_DAMPING = 1e-4
+LEAST_DAMPING = 1e-24
+DAMPINGS = 14
+"""Damping of the fit, over squared singular values of unit columns, and how often it may grow."""
+OUTLYING = 3.0
+"""Misfit over the usual one from which on a crossing counts as an outlier."""
+GAIN = 1e-6
+"""Relative gain of the loss below which a fit has ended."""
+TRIVIAL = 1e-3
+"""Singular values over the largest that hyperplanes known to a few parts in 10^4 leave of zeros."""
+LOW = 1e3
+"""How far below all others an output lies whose class was not seen, over their size."""
+ANGLES = 24
+"""Hyperplanes tried for a dual point whose row is known to lie in a plane."""
+TRIALS = 4
+"""Of those, how many are fitted."""
+WEAK = 1e-2
+"""Strength of a unit over the largest below which it is tried to do without it."""
+SMALL = 300
+"""Unknowns up to which a singular value decomposition is affordable."""
 
 
 def free_scales(inside: IntArray, outside: IntArray) -> int:
@@ -70,18 +92,29 @@ def solve_outputs(
     if len(flat) < flat.shape[1]:
         return None
     _, values, right = np.linalg.svd(flat, full_matrices=False)
-    count = free_scales(number[at.inside], number[at.outside])
-    heads = np.zeros((count, classes, q))
-    for j in range(count):
-        heads[j, seen[1:]] = right[-1 - j].reshape(-1, q) / size
-    head = _obeying(heads, rows, offsets, labelled)
-    unseen = np.setdiff1d(np.arange(classes), seen)
-    model = Model(rows, offsets, head[:, :k], head[:, k : k + s], head[:, -1])
-    if len(unseen):  # a class without a boundary here lies below the others
-        shift = model.shift.copy()
-        shift[unseen] = -1e3 * np.abs(model(labelled[0])).max()
-        model = dataclasses.replace(model, shift=shift)
-    return _referred(model).normalised()
+    least = free_scales(number[at.inside], number[at.outside])
+    # More null vectors than scales: weights of units that do not switch beside a class.
+    most = max(least, int(np.count_nonzero(values < TRIVIAL * values[0])))
+    best, agreement = None, -1.0
+    for count in range(least, min(most, least + len(seen) * (k + 1)) + 1):
+        heads = np.zeros((count, classes, q))
+        heads[:, seen[1:]] = right[::-1][:count].reshape(count, -1, q) / size
+        head = _obeying(heads, rows, offsets, labelled)
+        model = _referred(Model(rows, offsets, head[:, :k], head[:, k : k + s], head[:, -1]))
+        model = _below(model, np.setdiff1d(np.arange(classes), seen), labelled[0]).normalised()
+        share = float((model.labels(labelled[0]) == labelled[1]).mean())
+        if share > agreement:
+            best, agreement = model, share
+        if agreement == 1.0:
+            break
+    return best
+
+
+def _below(model: Model, unseen: IntArray, y: FloatArray) -> Model:
+    """Put classes without a boundary here below the others."""
+    shift = model.shift.copy()
+    shift[unseen] = -LOW * np.abs(model(y)).max(initial=0.0)
+    return dataclasses.replace(model, shift=shift)
 
 
 def _referred(model: Model) -> Model:
@@ -125,68 +158,158 @@ class Fit:
     """A fitted model; ``misfit`` is the distance of each crossing over its own error."""
 
     model: Model
-    distances: FloatArray
     misfit: FloatArray
 
 
-def fit_model(model: Model, at: Crossings, *, steps: int, noise: float) -> Fit:
+def fit_model(model: Model, at: Crossings, *, steps: int, noise: float, within: float) -> Fit:
     """Minimise the crossings' distances to the boundary over all parameters.
 
-    Gauss-Newton with weights that forget outliers (Cauchy), damped by halving. Scales of units
-    and outputs are free: least squares takes the shortest step.
+    First with weights that forget outliers (Cauchy), as a model that lacks a unit is right
+    where that does not count; what then is more than ``within`` errors off has a full say.
+    """
+    fit = _descend(model, at, steps, noise, OUTLYING)
+    if (fit.misfit > within).any():
+        plain = _descend(fit.model, at, steps, noise, np.inf)
+        if (plain.misfit > within).sum() < (fit.misfit > within).sum():
+            return plain
+    return fit
+
+
+def _descend(model: Model, at: Crossings, steps: int, noise: float, outlying: float) -> Fit:
+    """Levenberg-Marquardt.
+
+    Outputs of zero solve every equation, so that the step along their scale is held at zero.
     """
     error = np.maximum(at.error, noise)
-    best = model
-    spread, score = _spread(best, at, error)
+    damping = FIRST_DAMPING
     for _ in range(steps):
-        value, gradient = best.differences(at.points, at.inside, at.outside)
+        value, gradient = model.differences(at.points, at.inside, at.outside)
         length = np.linalg.norm(gradient, axis=1)
         if not (length > 0).all():
             break
-        distance = value / length
-        scale = max(1.0, float(np.median(np.abs(distance) / error)))
-        weight = 1.0 / (length * error * np.sqrt(1.0 + (distance / (3.0 * scale * error)) ** 2))
-        step = _least_squares(
-            best.jacobian(at.points, at.inside, at.outside) * weight[:, None], -value * weight
-        )
-        for halving in range(6):
-            trial = best.moved(step * 0.5**halving)
-            new_spread, new_score = _spread(trial, at, error, scale)
-            _, old_score = _spread(best, at, error, scale)
-            if np.isfinite(new_score) and new_score < old_score:
+        misfit = np.abs(value) / (length * error)
+        scale = max(1.0, float(np.median(misfit)))
+        weight = 1.0 / (length * error * np.sqrt(1.0 + (misfit / (outlying * scale)) ** 2))
+        system = _System(
+            model.jacobian(at.points, at.inside, at.outside) * weight[:, None], -value * weight,
+            model.output_vector(),
+        )  # fmt: skip
+        old = _loss(model, at, error, scale, outlying)
+        for _ in range(DAMPINGS):
+            trial = model.moved(system.step(damping))
+            new = _loss(trial, at, error, scale, outlying)
+            if new < old:
                 break
+            damping *= 10.0
         else:
             break
-        gained = old_score - new_score > 1e-3 * old_score
-        best, spread, score = trial, new_spread, new_score
-        if not gained:
+        damping = max(0.01 * damping, LEAST_DAMPING)
+        model = trial
+        if old - new < GAIN * old:
             break
-    distance = best.distances(at)
-    return Fit(best, distance, np.abs(distance) / error)
+    return Fit(model, np.abs(model.distances(at)) / error)
 
 
-def _spread(
-    model: Model, at: Crossings, error: FloatArray, scale: float = 1.0
-) -> tuple[float, float]:
-    """Return the median misfit, and the sum of the logarithmic losses."""
-    misfit = np.abs(model.distances(at)) / error
-    if not np.isfinite(misfit).all():
-        return np.inf, np.inf
-    return float(np.median(misfit)), float(np.log1p((misfit / (3.0 * scale)) ** 2).sum())
-
-
-def _least_squares(matrix: FloatArray, target: FloatArray) -> FloatArray:
-    """Return the shortest least-squares solution, columns scaled."""
-    size = np.linalg.norm(matrix, axis=0)
-    size = np.where(size > 0, size, 1.0)
-    scaled = matrix / size
-    if scaled.shape[1] <= 600:
-        solution = np.linalg.lstsq(scaled, target, rcond=1e-13)[0]
+def _loss(
+    model: Model, at: Crossings, error: FloatArray, scale: float, outlying: float
+) -> float:
+    """Return the mean loss, infinite where the model broke down."""
+    misfit = model.distances(at) / error / scale
+    if np.isfinite(outlying):
+        loss = float(np.log1p((misfit / outlying) ** 2).mean())
     else:
-        gram = scaled.T @ scaled
-        gram[np.diag_indices(len(gram))] += 1e-12
-        solution = scipy.linalg.cho_solve(scipy.linalg.cho_factor(gram), scaled.T @ target)
-    return np.asarray(solution / size)
+        loss = float((misfit**2).mean())
+    return loss if np.isfinite(loss) else np.inf
 
 
-__all__ += ["Hyperplanes", "BoolArray"]
+def extend(
+    fit: Fit, at: Crossings, duals: Duals, *, steps: int, noise: float, within: float
+) -> Fit:
+    """Add the unit that explains most of what is left, among those that dual points allow.
+
+    A dual point leaves an angle open. Each of a few is tried as a further column of the fit's
+    linear problem; the best starts a fit of everything.
+    """
+    model = fit.model
+    turn = np.pi * np.arange(ANGLES) / ANGLES
+    circle = np.stack([np.cos(turn), np.sin(turn)])
+    rows = np.einsum("nsx,xa->nas", duals.spans, circle).reshape(-1, model.rows.shape[1])
+    offsets = -np.einsum("ns,ns->n", rows, np.repeat(duals.points, ANGLES, axis=0))
+    value, gradient = model.differences(at.points, at.inside, at.outside)
+    error = np.maximum(at.error, noise)
+    weight = 1.0 / (np.linalg.norm(gradient, axis=1) * error)
+    columns = model.jacobian(at.points, at.inside, at.outside) * weight[:, None]
+    columns /= np.maximum(np.linalg.norm(columns, axis=0), np.finfo(float).tiny)
+    basis, sizes, _ = np.linalg.svd(columns, full_matrices=False)
+    basis = basis[:, sizes > TRIVIAL**2 * sizes[0]]
+    left = value * weight
+    left -= basis @ (basis.T @ left)
+    hidden = np.maximum(at.points @ rows.T + offsets, 0.0) * weight[:, None]
+    found, most = fit, 0.0
+    gains = np.zeros(len(rows))
+    for c in range(1, model.classes):
+        sign = (at.outside == c).astype(float) - (at.inside == c)
+        column = sign[:, None] * hidden
+        before = np.linalg.norm(column, axis=0)
+        column -= basis @ (basis.T @ column)
+        length = np.linalg.norm(column, axis=0)
+        usable = length > TRIVIAL * before
+        gains += np.where(usable, (left @ column) / np.where(usable, length, 1.0), 0.0) ** 2
+    for i in np.argsort(-gains)[:TRIALS]:
+        out = np.concatenate([model.out, np.zeros((model.classes, 1))], axis=1)
+        trial = dataclasses.replace(
+            model, rows=np.concatenate([model.rows, rows[i][None]]),
+            offsets=np.append(model.offsets, offsets[i]), out=out,
+        )  # fmt: skip
+        new = fit_model(trial, at, steps=steps, noise=noise, within=within)
+        explained = float((new.misfit <= within).mean())
+        if explained > most:
+            found, most = new, explained
+    return found if most > float((fit.misfit <= within).mean()) else fit
+
+
+def prune(fit: Fit, at: Crossings, *, steps: int, noise: float, within: float) -> Fit:
+    """Drop units, weakest first, without which all crossings are explained as before."""
+    folded = fit.model.folded(at.points)
+    if folded is not fit.model:
+        fit = fit_model(folded, at, steps=steps, noise=noise, within=within)
+    while fit.model.width:
+        strength = np.abs(fit.model.out).max(axis=0)
+        weakest = np.arange(fit.model.width) == int(np.argmin(strength))
+        if float(strength.min()) > WEAK * float(strength.max()):
+            break
+        trial = fit_model(
+            fit.model.without(weakest), at, steps=steps, noise=noise, within=within
+        )
+        if (trial.misfit > max(within, float(fit.misfit.max()))).any():
+            break
+        fit = trial
+    return fit
+
+
+class _System:
+    """A damped least-squares problem: scaled columns, one direction held."""
+
+    def __init__(self, matrix: FloatArray, target: FloatArray, held: FloatArray) -> None:
+        size = np.linalg.norm(matrix, axis=0)
+        self.size = np.where(size > 0, size, 1.0)
+        scaled = matrix / self.size
+        held = held * self.size
+        held = held / max(float(np.linalg.norm(held)), np.finfo(float).tiny)
+        # As stiff as all equations together.
+        scaled = np.concatenate([scaled, np.sqrt(len(self.size)) * held[None]])
+        self.gram = scaled.T @ scaled
+        self.right = scaled[:-1].T @ target
+        self.values: FloatArray | None = None
+        if len(self.size) <= SMALL:
+            _, self.values, self.vectors = np.linalg.svd(scaled, full_matrices=False)
+
+    def step(self, damping: float) -> FloatArray:
+        """Return the step for a damping, in units of the scaled columns."""
+        if self.values is not None:
+            part = (self.vectors @ self.right) / (self.values**2 + damping)
+            return np.asarray((self.vectors.T @ part) / self.size)
+        damped = self.gram + max(damping, 1e-13) * np.eye(len(self.size))
+        solved = scipy.linalg.cho_solve(scipy.linalg.cho_factor(damped), self.right)
+        return np.asarray(solved / self.size)
+

@@ -8,7 +8,7 @@ import numpy as np
 
 from unrelu._types import BoolArray, FloatArray, IntArray
 
-__all__ = ["Duals", "Hyperplanes", "pair_up"]
+__all__ = ["Duals", "Hyperplanes", "pair_up", "unmatched"]
 
 BLURRED = 0.02
 """Angle (radians) beyond which two pairs of normals tell too little of a unit's row: with it
@@ -77,6 +77,29 @@ class Hyperplanes:
         """Return no hyperplane."""
         return cls(np.empty((0, s)), np.empty(0), np.empty(0, np.intp))
 
+    def splitting(self, points: FloatArray) -> Hyperplanes:
+        """Return those with points ``(n, s)`` on both sides."""
+        above = (points @ self.rows.T + self.offsets > 0.0).sum(axis=0)
+        both = (above >= 2) & (above <= len(points) - 2)
+        return Hyperplanes(self.rows[both], self.offsets[both], self.votes[both])
+
+    def joined(self, other: Hyperplanes) -> Hyperplanes:
+        """Return these, and those of the others that are not among them.
+
+        One hyperplane twice would add up to an affine function, and solve the boundary's
+        equations for any outputs.
+        """
+        rows, offsets, votes = self.rows, self.offsets, self.votes
+        for row, offset, vote in zip(other.rows, other.offsets, other.votes, strict=True):
+            sign = np.where(rows @ row < 0.0, -1.0, 1.0)
+            away = np.hypot(
+                np.linalg.norm(rows - sign[:, None] * row, axis=1), offsets - sign * offset
+            )
+            if len(rows) == 0 or away.min() > BLURRED:
+                rows = np.concatenate([rows, row[None]])
+                offsets, votes = np.append(offsets, offset), np.append(votes, vote)
+        return Hyperplanes(rows, offsets, votes)
+
 
 def _meeting(duals: Duals) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return for all pairs the vector nearest to both spans, and both principal cosines."""
@@ -93,6 +116,14 @@ def _fits(duals: Duals, row: FloatArray, offset: float, margin: float) -> BoolAr
     reach = 1.0 + np.linalg.norm(duals.points, axis=1)
     near = np.abs(duals.points @ row + offset) <= margin * duals.blur * reach
     return np.asarray((outside <= margin * duals.blur) & near)
+
+
+def unmatched(duals: Duals, found: Hyperplanes, margin: float) -> Duals:
+    """Return the dual points that lie on none of the hyperplanes."""
+    free = np.ones(len(duals), dtype=bool)
+    for row, offset in zip(found.rows, found.offsets, strict=True):
+        free &= ~_fits(duals, row, float(offset), margin)
+    return Duals(*(getattr(duals, f.name)[free] for f in dataclasses.fields(Duals)))
 
 
 def pair_up(duals: Duals, margin: float) -> Hyperplanes:

@@ -101,6 +101,12 @@ class Model:
             parts += [self.out[c], self.skip[c], self.shift[c : c + 1]]
         return np.concatenate(parts)
 
+    def output_vector(self) -> FloatArray:
+        """Return the same with zeros for rows and offsets: the direction of the outputs' scale."""
+        theta = self.vector()
+        theta[: self.rows.size + self.width] = 0.0
+        return theta
+
     def moved(self, step: FloatArray) -> Model:
         """Return the model with ``step`` added to its unknowns, rescaled."""
         theta = self.vector() + step
@@ -122,6 +128,41 @@ class Model:
             self.rows / length[:, None], self.offsets / length, out / size, self.skip / size,
             self.shift / size,
         )  # fmt: skip
+
+    def on_inputs(self, basis: FloatArray, origin: FloatArray) -> Model:
+        """Return the model of x where this one's inputs are ``(x - origin) @ basis.T / |row|²``.
+
+        What lies outside of the rows ``(s, d)`` of ``basis`` does not count.
+        """
+        inverse = basis / float(basis[0] @ basis[0])
+        rows, skip = self.rows @ inverse, self.skip @ inverse
+        return Model(
+            rows, self.offsets - rows @ origin, self.out, skip, self.shift - skip @ origin
+        ).normalised()
+
+    def in_chart(self, basis: FloatArray, origin: FloatArray) -> Model:
+        """Return the model of y where this one's inputs are ``origin + y @ basis``."""
+        return Model(
+            self.rows @ basis.T, self.heights(origin[None])[0], self.out, self.skip @ basis.T,
+            self.shift + self.skip @ origin,
+        ).normalised()
+
+    def folded(self, y: FloatArray) -> Model:
+        """Return the model whose units all switch among points ``(n, s)``.
+
+        A unit that is on at all of them is part of the affine function; one that is off does
+        not count. Its hyperplane would solve the boundary's equations by itself.
+        """
+        on = self.heights(y) > 0.0
+        always, never = on.all(axis=0), ~on.any(axis=0)
+        if not (always | never).any():
+            return self
+        out = self.out[:, always]
+        moved = dataclasses.replace(
+            self, skip=self.skip + out @ self.rows[always],
+            shift=self.shift + out @ self.offsets[always],
+        )  # fmt: skip
+        return moved.without(always | never)
 
     def without(self, units: BoolArray) -> Model:
         """Return the model without some units."""

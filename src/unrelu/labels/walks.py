@@ -19,6 +19,8 @@ __all__ = ["Explorer", "Place", "Precision"]
 
 CANDIDATES = 32
 """Tangents drawn for a walk, of which the one with most unknown ground before it is taken."""
+LONGEST = 0.2
+"""Longest step for a normal, in coordinates of a chart: about the distance of hyperplanes."""
 SHARP = 2.0**-10
 """Error of a row read off a dual point (radians) from which on it is not measured again."""
 
@@ -49,9 +51,9 @@ class Precision:
     finest: float
     noise: float
 
-    def angle(self, s: int, finest: FloatArray | float) -> FloatArray:
-        """Return the error of a normal in s dimensions, in radians."""
-        return np.asarray(np.sqrt(s) * (np.asarray(finest) + self.noise) / self.step)
+    def angle(self, s: int, step: FloatArray, finest: FloatArray) -> FloatArray:
+        """Return the errors of normals in s dimensions, in radians."""
+        return np.asarray(np.sqrt(s) * (finest + self.noise) / step)
 
 
 class Explorer:
@@ -72,22 +74,17 @@ class Explorer:
         """Norm of coordinates beyond which inputs are not typical."""
         return float(1.5 * np.sqrt(self.chart.dimension) + 1.0)
 
-    def _normals(self, at: Crossings, finest: FloatArray) -> tuple[FloatArray, BoolArray]:
-        return measure_normals(
-            self.chart, at, self.rng, step=self.precision.step, finest=finest
-        )
-
     def add(self, found: Crossings) -> None:
         """Measure the normals at crossings, and make places of those that are flat."""
-        self.crossings = self.crossings.joined(found)
+        step = np.full(len(found), self.precision.step)
         finest = np.full(len(found), self.precision.finest)
-        self._settle(found, *self._normals(found, finest), finest)
+        normals, good = measure_normals(self.chart, found, self.rng, step=step, finest=finest)
+        self._settle(found, normals, good, self.precision.angle(self.chart.dimension, step, finest))
 
     def _settle(
-        self, at: Crossings, normals: FloatArray, good: BoolArray, finest: FloatArray
+        self, at: Crossings, normals: FloatArray, good: BoolArray, angle: FloatArray
     ) -> dict[int, Place]:
         """Make places of crossings whose normals are good."""
-        angle = self.precision.angle(self.chart.dimension, finest)
         made = {
             int(i): Place(
                 at.points[i], normals[i], int(at.inside[i]), int(at.outside[i]),
@@ -98,19 +95,21 @@ class Explorer:
         self.places += made.values()
         return made
 
-    def sweep(self, known: Hyperplanes) -> int:
-        """Take one walk from every place that is not explored; return how many walls it met."""
+    def sweep(self, known: Hyperplanes, most: int) -> bool:
+        """Take a walk from places that are not explored, at most so many; False if there is none.
+        """
         active = [p for p in self.places if p.misses < self.tangents]
         if not active:
-            return 0
+            return False
+        active = [active[i] for i in self.rng.permutation(len(active))[:most]]
         tangents, ends = self._tangents(active, known)
         t, bends = self._walk(active, tangents, ends)
         for place, met in zip(active, bends, strict=True):
             place.misses += not met
         met = np.flatnonzero(bends)
-        if len(met) == 0:
-            return 0
-        return self._cross([active[i] for i in met], tangents[met], t[met])
+        if len(met):
+            self._cross([active[i] for i in met], tangents[met], t[met])
+        return True
 
     def _tangents(self, active: list[Place], known: Hyperplanes) -> tuple[FloatArray, FloatArray]:
         """Choose a direction for each place, and how far to walk: up to the first known wall."""
@@ -177,7 +176,7 @@ class Explorer:
             index = index[high[index] - low[index] > self.precision.step]
         return high, left & (seen == other)
 
-    def _cross(self, places: list[Place], tangents: FloatArray, t: FloatArray) -> int:
+    def _cross(self, places: list[Place], tangents: FloatArray, t: FloatArray) -> None:
         """Find the facets beyond the walls that were met, and with them dual points."""
         step = self.precision.step
         y, normal, inside, outside, angle = _arrays(places)
@@ -191,61 +190,67 @@ class Explorer:
         found = np.flatnonzero(np.isfinite(offset))
         at = Crossings(base + offset[:, None] * normal, normal, inside, outside, error).take(found)
         self.crossings = self.crossings.joined(at)
+        size = np.full(len(found), step)
         finest = np.full(len(found), self.precision.finest)
-        other, good = self._normals(at, finest)
-        self._sharpen([places[i] for i in found], at, other, good, finest)
-        made = self._settle(at, other, good, finest)
-        met = 0
+        other, good = measure_normals(self.chart, at, self.rng, step=size, finest=finest)
+        new_angle = self.precision.angle(self.chart.dimension, size, finest)
+        self._sharpen([places[i] for i in found], tangents[found], at, other, good, new_angle)
+        made = self._settle(at, other, good, new_angle)
         for i, new in made.items():
-            met += self._dual(places[found[i]], new, tangents[found[i]], float(t[found[i]]))
+            self._dual(places[found[i]], new, tangents[found[i]], float(t[found[i]]))
         for i in np.setdiff1d(np.arange(len(places)), found[list(made)]):
             places[i].misses += 1
-        return met
 
     def _sharpen(
-        self, places: list[Place], at: Crossings, other: FloatArray, good: BoolArray,
-        finest: FloatArray,
+        self, places: list[Place], tangents: FloatArray, at: Crossings, other: FloatArray,
+        good: BoolArray, new_angle: FloatArray,
     ) -> None:  # fmt: skip
-        """Measure normals again, more finely, where the boundary bends too little to be used."""
-        normal = np.array([p.normal for p in places]).reshape(other.shape)
-        sine = np.sqrt(np.maximum(1.0 - (normal * other).sum(axis=1) ** 2, 0.0))
+        """Measure normals again where the boundary bends too little to be used.
+
+        First more finely; where the labels' resolution ends that, by longer steps, farther from
+        the wall. Changes ``at``, ``other`` and ``new_angle`` in place, and the places.
+        """
         s, precision = self.chart.dimension, self.precision
+        normal = np.array([p.normal for p in places]).reshape(other.shape)
         angle = np.array([p.angle for p in places])
-        wanted = np.maximum(precision.finest * SHARP * sine / precision.angle(s, precision.finest),
-                            2.0 * precision.noise)  # fmt: skip
-        weak = np.flatnonzero(
-            good & (angle > SHARP * sine) & (sine > angle) & (wanted < 0.5 * precision.finest)
-        )
+        sine = np.sqrt(np.maximum(1.0 - (normal * other).sum(axis=1) ** 2, 0.0))
+        weak = np.flatnonzero(good & (angle > 2.0 * SHARP * sine) & (sine > angle))
         if len(weak) == 0:
             return
-        old = Crossings(
-            np.array([places[i].point for i in weak]), normal[weak], at.inside[weak],
-            at.outside[weak], at.error[weak],
+        ratio = SHARP * sine[weak] / np.sqrt(s)
+        fine = np.maximum(ratio * precision.step, 2.0 * precision.noise)
+        step = np.clip(fine / ratio, precision.step, LONGEST)
+        tangent = tangents[weak] - (tangents[weak] * other[weak]).sum(axis=1)[:, None] * other[weak]
+        farther = at.points[weak] + (2.0 * (step - precision.step))[:, None] * tangent
+        both = Crossings(
+            np.concatenate([np.array([places[i].point for i in weak]), farther]),
+            np.concatenate([normal[weak], other[weak]]), np.tile(at.inside[weak], 2),
+            np.tile(at.outside[weak], 2), np.full(2 * len(weak), precision.finest),
         )  # fmt: skip
-        both = old.joined(at.take(weak))
-        fine = np.tile(wanted[weak], 2)
+        fine, step = np.tile(fine, 2), np.tile(step, 2)
+        half = 4.0 * precision.finest + self._allowed(np.tile(angle[weak], 2), 2.0 * step)
         offset, error = locate(
             self.chart, both.points, both.directions, both.inside, both.outside,
-            guess=np.zeros(len(both)), half=4.0 * both.error, finest=fine,
-            reach=GROWTH**3 * precision.step * np.ones(len(both)),
+            guess=np.zeros(len(both)), half=half, finest=fine, reach=GROWTH**3 * half,
         )  # fmt: skip
         held = np.isfinite(offset)
-        both = dataclasses.replace(
-            both, points=both.points + np.where(held, offset, 0.0)[:, None] * both.directions,
-            error=np.where(held, error, both.error),
-        )  # fmt: skip
-        normals, fitting = self._normals(both, fine)
+        points = both.points + np.where(held, offset, 0.0)[:, None] * both.directions
+        both = Crossings(
+            points, both.directions, both.inside, both.outside, np.where(held, error, 0.0)
+        )
+        normals, fitting = measure_normals(self.chart, both, self.rng, step=step, finest=fine)
         fitting &= held
-        half = len(weak)
+        sharper, half_way = precision.angle(s, step, fine), len(weak)
         for j, i in enumerate(weak):
-            if not (fitting[j] and fitting[half + j]):
+            new = half_way + j
+            if not (fitting[j] and fitting[new]):
                 continue
-            place, finest[i] = places[i], fine[j]
-            place.point, place.normal = both.points[j], normals[j]
-            place.angle = float(precision.angle(s, fine[j]))
-            other[i], at.points[i], at.error[i] = normals[half + j], both.points[half + j], error[j]
+            place = places[i]
+            place.point, place.normal, place.angle = points[j], normals[j], float(sharper[j])
+            other[i], at.points[i], at.error[i] = normals[new], points[new], both.error[new]
+            new_angle[i] = sharper[new]
 
-    def _dual(self, place: Place, new: Place, tangent: FloatArray, t: float) -> bool:
+    def _dual(self, place: Place, new: Place, tangent: FloatArray, t: float) -> None:
         """Keep the dual point between two places, if it lies between them."""
         n1, n2 = place.normal, new.normal
         angle = max(place.angle, new.angle)
@@ -256,14 +261,13 @@ class Explorer:
         sine = float(np.linalg.norm(n2 - (n1 @ n2) * n1))
         if sine <= self.margin * angle or abs(slope) <= angle:
             place.misses += 1
-            return False
+            return
         where = float(n2 @ (new.point - place.point)) / slope
         tolerance = float(self._allowed(np.array(angle), np.array(t))) / abs(slope)
         if not -tolerance <= where <= t + tolerance:
             place.misses += 1
-            return False
+            return
         self.duals = self.duals.with_one(place.point + where * tangent, n1, n2, angle / sine)
-        return True
 
 
 def _arrays(
