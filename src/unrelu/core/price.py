@@ -10,6 +10,7 @@ __all__ = [
     "UNSURE",
     "Allowance",
     "Price",
+    "price_labels",
     "price_learner",
     "price_span",
     "price_span_from_labels",
@@ -132,3 +133,9 @@ def price_span_from_labels(d: int, ranks: tuple[float, float]) -> Price:
     """Return the same from labels: a bisection a normal's entry."""
     low, high = (rank * (60.0 * d + 4000.0) for rank in ranks)
     return _range(low, high)
+
+
+def price_labels(d: int, classes: int, units: float) -> Price:
+    """Return the price of a network from labels: a search, then a bisection a parameter."""
+    parameters = units * (d + 1.0) + max(1, classes - 1) * (units + 1.0)
+    return _range(60.0 * parameters + 6_000.0, 250.0 * parameters + 12_000.0 * classes)

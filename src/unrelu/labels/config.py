@@ -31,14 +31,16 @@ class LabelsConfig:
         Boundary points from which a round of the search sets out.
     tangents
         Directions that are tried from every place before it counts as explored.
-    rounds
-        Rounds of the search before it gives up; charts (subspaces) likewise.
+    rounds, charts
+        Rounds of the search in a subspace before it gives up, and subspaces.
     surplus
         Boundary points over unknowns in a fit: one more in every two leaves a check.
     held_out
         Typical inputs of the certificate, and boundary points at each distance.
     confidence
         Of its bounds.
+    approximate
+        Agreement on held-out inputs from which on a network is worth being given as a copy.
     """
 
     dimension: int = 5
@@ -52,3 +54,4 @@ class LabelsConfig:
     surplus: float = 1.5
     held_out: int = 2000
     confidence: float = 0.95
+    approximate: float = 0.9

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,6 +27,14 @@ DRAWS = 64
 """Typical inputs asked at a time in search of two labels."""
 OVER = 1.2
 """Crossings of a class over the unknowns of its output, before these are solved for."""
+CHECKS = 256
+"""Boundary points at which a model is compared with the target, by two labels each."""
+FOLLOWS = 3
+"""How often a model is fitted again to points where it failed."""
+DISTINCT = 1e-7
+"""Least distance within which predicted boundary points are expected, in units of the inputs."""
+LEVER = 1e3
+"""The same, over the labels' resolution: units that few crossings switch are known less well."""
 JOINT = 2600
 """Parameters up to which all are fitted at once: the normal equations take their cube."""
 
@@ -50,6 +58,8 @@ class LabelsRun:
         self.trial: Model | None = None
         self.hyperplanes: Hyperplanes | None = None
         self.whole = Chart.whole(target)
+        self.trusted, self.worst = False, 0
+        self.expect: Callable[[int], None] = lambda units: None
 
     @contextmanager
     def stage(self, name: str) -> Iterator[dict[str, Any]]:
@@ -80,6 +90,11 @@ class LabelsRun:
         if len(self.target.names) < 2:
             raise OneLabel
 
+    def dimension(self) -> int:
+        """Return how many dimensions a subspace has: room for an input of every class."""
+        classes = len(self.target.names)
+        return min(self.whole.dimension, self.config.dimension + classes - 2)
+
     # ---------------------------------------------------------------- search
 
     def search(self, chart: Chart, known: Hyperplanes, seeds: Crossings) -> Model | None:
@@ -106,6 +121,7 @@ class LabelsRun:
                 found = self._explore(explorer, known)
                 details |= {"hyperplanes": len(found), "dual points": len(explorer.duals)}
             self.hyperplanes = found
+            self.expect(len(found))
             with self.stage("outputs") as details:
                 model, seeds = self._outputs(explorer, found, draws, labels, details)
             if model is not None:
@@ -322,6 +338,23 @@ class LabelsRun:
             details |= {"points": len(self.asked), "misfit": float(np.median(fit.misfit)),
                         "bad": int((fit.misfit > self.config.margin**2).sum())}  # fmt: skip
         return fit.model
+
+    def complete(self, model: Model) -> Crossings:
+        """Fit, predict, follow where that fails, and fit again; return where it still fails.
+
+        The better of this model and the last one is kept.
+        """
+        within = max(DISTINCT, LEVER * self.noise)
+        for turn in range(FOLLOWS + 1):
+            model = self.polish(model)
+            failed = self.failing(model, CHECKS, within)
+            if len(failed) == 0 or turn == FOLLOWS or model.unknowns > JOINT:
+                break
+            self.follow(failed, CHECKS // 4)
+        if self.model is None or len(failed) < self.worst:
+            self.model, self.worst = model, len(failed)
+            self.trusted = len(failed) < CHECKS // 2
+        return failed
 
     def failing(self, model: Model, count: int, within: float) -> Crossings:
         """Return predicted boundary points beside which labels disagree."""
