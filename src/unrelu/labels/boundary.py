@@ -7,14 +7,17 @@ has a label behind it (``inside``) and one ahead (``outside``), along a unit dir
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 
 from unrelu._types import BoolArray, FloatArray, IntArray
+from unrelu.core.record import Remembered
 from unrelu.lines.domains import Domain
 from unrelu.oracles.base import Oracle
 
-__all__ = ["Chart", "Crossings", "Target", "between", "find_crossings", "locate", "measure_noise", "measure_normals"]
+__all__ = ["Chart", "Crossings", "Target", "between", "find_crossings", "find_near", "locate", "measure_noise", "measure_normals"]
 
 GROWTH = 4.0
 """Factor by which a bracket moves on where it does not hold the boundary."""
@@ -35,19 +38,37 @@ class Target:
         The first input of each, ``(m, d)``.
     """
 
-    def __init__(self, oracle: Oracle, domain: Domain) -> None:
+    def __init__(self, oracle: Remembered, domain: Domain) -> None:
         self.oracle, self.domain = oracle, domain
+        self._asked: Oracle = oracle
         self.names: list[float] = []
         self.examples = np.empty((0, domain.dimension))
 
     def ask(self, x: FloatArray) -> IntArray:
         """Return the labels of ``x`` ``(n, d)``."""
-        raw = self.oracle(x)[:, 0]
+        raw = self._asked(x)[:, 0]
         for name in np.setdiff1d(raw, self.names):
             self.names.append(float(name))
             first = x[int(np.argmax(raw == name))]
             self.examples = np.concatenate([self.examples, first[None]])
         return self.code(raw)
+
+    @contextmanager
+    def unrecorded(self) -> Iterator[None]:
+        """Ask inside without keeping answers: for bisections too many to keep.
+
+        Their ends, which imply the rest, go to :meth:`keep`.
+        """
+        self._asked = self.oracle.inner
+        try:
+            yield
+        finally:
+            self._asked = self.oracle
+
+    def keep(self, x: FloatArray, labels: IntArray) -> None:
+        """Add labels of inputs ``(n, d)`` to the record of the run."""
+        names = np.asarray(self.names)[labels]
+        self.oracle.record.add(x, names[:, None], self.oracle.meter.stage_name)
 
     def code(self, raw: FloatArray) -> IntArray:
         """Return the numbers of labels that were seen before."""
@@ -56,6 +77,8 @@ class Target:
 
     def may_ask(self, x: FloatArray) -> BoolArray:
         """Tell which rows of ``x`` lie in the domain."""
+        if self.domain.kind == "all":
+            return np.ones(len(x), dtype=bool)
         return np.asarray(((x >= self.domain.low) & (x <= self.domain.high)).all(axis=1))
 
 
@@ -71,17 +94,20 @@ class Chart:
         ``(d,)``.
     rows
         Orthogonal, of equal length, ``(s, d)``.
+    identity
+        Whether coordinates are the inputs themselves.
     """
 
     target: Target
     origin: FloatArray
     rows: FloatArray
+    identity: bool = False
 
     @classmethod
     def whole(cls, target: Target) -> Chart:
         """Return all of the inputs."""
         d = target.domain.dimension
-        return cls(target, np.zeros(d), np.eye(d))
+        return cls(target, np.zeros(d), np.eye(d), identity=True)
 
     @classmethod
     def through(cls, target: Target, points: FloatArray, s: int, rng: np.random.Generator) -> Chart:
@@ -102,9 +128,8 @@ class Chart:
 
     def draw(self, n: int, rng: np.random.Generator) -> FloatArray:
         """Draw coordinates of typical inputs."""
-        d = self.target.domain.dimension
-        if self.dimension == d and not self.origin.any():
-            return (self.target.domain.draw(n, rng) @ self.rows.T) / self.scale**2
+        if self.identity:
+            return self.target.domain.draw(n, rng)
         return rng.standard_normal((n, self.dimension))
 
     def draw_wide(self, n: int, rng: np.random.Generator) -> FloatArray:
@@ -120,7 +145,7 @@ class Chart:
 
     def inputs(self, y: FloatArray) -> FloatArray:
         """Return the inputs that coordinates ``(n, s)`` stand for."""
-        return np.asarray(self.origin + y @ self.rows)
+        return y if self.identity else np.asarray(self.origin + y @ self.rows)
 
     def coordinates(self, x: FloatArray) -> FloatArray:
         """Return the coordinates of inputs ``(n, d)``, what lies across left out."""
@@ -129,6 +154,8 @@ class Chart:
     def ask(self, y: FloatArray) -> IntArray:
         """Return labels; -1, and no query, outside of the domain."""
         x = self.inputs(y)
+        if self.target.domain.kind == "all":
+            return self.target.ask(x)
         allowed = self.target.may_ask(x)
         labels = np.full(len(y), -1, np.intp)
         if allowed.any():
@@ -287,6 +314,30 @@ def between(
     )
     found = Crossings(start + at[:, None] * direction, direction, inside, outside, error)
     return found.take(outside >= 0)
+
+
+def find_near(
+    chart: Chart, points: FloatArray, rng: np.random.Generator, finest: float
+) -> Crossings:
+    """Find crossings between points ``(n, s)`` and the nearest of a few typical ones that differ.
+
+    For points near which a boundary lies that no model has foreseen.
+    """
+    n = len(points)
+    if n == 0:
+        return Crossings.none(chart.dimension)
+    y = np.concatenate([points, chart.draw(4 * n + 8, rng)])
+    labels = chart.ask(y)
+    pairs = []
+    for i in range(n):
+        unequal = n + np.flatnonzero((labels[n:] != labels[i]) & (labels[n:] >= 0))
+        if len(unequal) and labels[i] >= 0:
+            nearest = np.argmin(np.linalg.norm(y[unequal] - y[i], axis=1))
+            pairs.append((i, int(unequal[nearest])))
+    if not pairs:
+        return Crossings.none(chart.dimension)
+    near, far = np.array(pairs).T
+    return between(chart, y[near], y[far], labels[near], labels[far], finest)
 
 
 def complements(vectors: FloatArray, rng: np.random.Generator) -> FloatArray:

@@ -7,10 +7,12 @@ outputs determine all of it, one direction at a time.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import numpy as np
 import scipy.linalg
 
-from unrelu._types import FloatArray
+from unrelu._types import FloatArray, IntArray
 from unrelu.labels.boundary import Chart, Crossings, locate
 from unrelu.labels.design import predicted_crossings
 from unrelu.labels.model import Model
@@ -19,6 +21,10 @@ __all__ = ["lift_model"]
 
 SPARE = 2
 """Points beyond those that determine a direction: a check, and one may fail."""
+KEPT = 1 << 24
+"""Numbers in one step of all bisections beyond which only their ends are kept (128 MiB)."""
+AT_ONCE = 1 << 19
+"""Numbers asked at once: larger arrays leave the processor's caches."""
 TURNS = 6
 """Newton steps for each direction: more than one only where a step crossed a hyperplane."""
 ROOM = 6.0
@@ -55,26 +61,21 @@ def lift_model(
 
     ``finest`` is in coordinates of the chart, ``pool`` the number of points to choose from.
     """
-    whole = Chart.whole(chart.target)
-    s, d = chart.rows.shape
-    across = scipy.linalg.null_space(chart.rows).T
+    s = chart.dimension
+    across = np.linalg.qr(chart.rows.T, mode="complete")[0][:, s:].T
     count = model.width + model.classes - 1 + SPARE
-    at = choose_bases(model, predicted_crossings(model, chart, pool, rng, room=finest, wide=False), count)
+    candidates = predicted_crossings(model, chart, pool, rng, room=finest, wide=False)
+    at = choose_bases(model, candidates, count)
     room = np.abs(model.heights(at.points)).min(axis=1, initial=1.0)
     step = chart.scale * np.minimum(room, 1.0) * np.sqrt(s) / ROOM
-    n, q = len(at), len(across)
-    base = (chart.inputs(at.points)[:, None, :] + step[:, None, None] * across).reshape(-1, d)
-    direction = np.repeat(at.directions @ chart.rows / chart.scale, q, axis=0)
-    half = np.repeat(2.0 * step / np.sqrt(s), q)
-    offset, error = locate(
-        whole, base, direction, np.repeat(at.inside, q), np.repeat(at.outside, q),
-        guess=np.zeros(n * q), half=half, finest=finest * chart.scale, reach=64.0 * half,
-    )  # fmt: skip
-    seen = _solve_directions(
-        model, at, step, offset.reshape(n, q) / chart.scale
-    )
-    k, m = model.width, model.classes
-    scale2 = chart.scale**2
+    asked = _ask_across(chart, at, across, step, finest)
+    offset = np.full((len(at), len(across)), np.nan)
+    start = chart.inputs(at.points)
+    for i, (directions, found) in enumerate(asked):
+        moved = found.points - start[i] - step[i] * across[directions]
+        offset[i, directions] = (moved * found.directions).sum(axis=1) / chart.scale
+    seen = _solve_directions(model, at, step, offset)
+    k, scale2 = model.width, chart.scale**2
     rows = model.rows @ chart.rows / scale2 + seen[:, :k].T @ across
     skip = model.skip @ chart.rows / scale2
     skip[1:] += seen[:, k:].T @ across
@@ -82,12 +83,61 @@ def lift_model(
         rows, model.offsets - rows @ chart.origin, model.out, skip,
         model.shift - skip @ chart.origin,
     )  # fmt: skip
-    asked = Crossings(
-        base + np.nan_to_num(offset)[:, None] * direction, direction, np.repeat(at.inside, q),
-        np.repeat(at.outside, q), error,
-    )  # fmt: skip
-    assert m == lifted.classes
-    return lifted.normalised(), asked.take(np.isfinite(offset))
+    crossings = Crossings.none(across.shape[1])
+    for _, found in asked:
+        crossings = crossings.joined(found)
+    return lifted.normalised(), crossings
+
+
+def _ask_across(
+    chart: Chart, at: Crossings, across: FloatArray, step: FloatArray, finest: float
+) -> list[tuple[IntArray, Crossings]]:
+    """Find the boundary a step along every direction from every point.
+
+    Returns for each point the directions that succeeded, and their crossings on the inputs.
+    What a bisection asks on its way is kept only where that is small.
+    """
+    q, d = across.shape
+    large = len(at) * q * d > KEPT
+    size = max(1, AT_ONCE // d)
+    found = []
+    for i in range(len(at)):
+        parts = [
+            _ask_block(chart, at.take(np.array([i])), step[i] * across[first : first + size],
+                       finest, keep=not large)
+            for first in range(0, q, size)
+        ]  # fmt: skip
+        good = [first + g for first, (g, _) in zip(range(0, q, size), parts, strict=True)]
+        crossings = parts[0][1]
+        for _, more in parts[1:]:
+            crossings = crossings.joined(more)
+        found.append((np.concatenate(good), crossings))
+    return found
+
+
+def _ask_block(
+    chart: Chart, at: Crossings, steps: FloatArray, finest: float, *, keep: bool
+) -> tuple[IntArray, Crossings]:
+    """Find the boundary beside one point moved by each of ``steps`` ``(q, d)``."""
+    q = len(steps)
+    direction = at.directions[0] @ chart.rows / chart.scale
+    base = chart.inputs(at.points) + steps
+    half = 2.0 * np.linalg.norm(steps, axis=1) / np.sqrt(chart.dimension)
+    inside, outside = np.repeat(at.inside, q), np.repeat(at.outside, q)
+    directions = np.broadcast_to(direction, base.shape)
+    with nullcontext() if keep else chart.target.unrecorded():
+        offset, error = locate(
+            Chart.whole(chart.target), base, directions, inside, outside, guess=np.zeros(q),
+            half=half, finest=finest * chart.scale, reach=64.0 * half,
+        )  # fmt: skip
+    good = np.flatnonzero(np.isfinite(offset))
+    points = base[good] + offset[good, None] * direction
+    crossings = Crossings(points, directions[good], inside[good], outside[good], error[good])
+    if not keep:
+        aside = error[good, None] * direction
+        chart.target.keep(points - aside, crossings.inside)
+        chart.target.keep(points + aside, crossings.outside)
+    return good, crossings
 
 
 def _solve_directions(

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from unrelu._types import FloatArray, IntArray
-from unrelu.labels.boundary import GROWTH, Chart, Crossings, Target, between, find_crossings, measure_noise
+from unrelu.labels.boundary import GROWTH, Chart, Crossings, Target, between, find_crossings, find_near, measure_noise
 from unrelu.labels.config import LabelsConfig
 from unrelu.labels.design import ask_predicted, choose, predicted_crossings, stays
 from unrelu.labels.fit import Fit, extend, fit_model, prune, solve_outputs
@@ -29,7 +29,7 @@ OVER = 1.2
 """Crossings of a class over the unknowns of its output, before these are solved for."""
 CHECKS = 256
 """Boundary points at which a model is compared with the target, by two labels each."""
-FOLLOWS = 3
+FOLLOWS = 6
 """How often a model is fitted again to points where it failed."""
 DISTINCT = 1e-7
 """Least distance within which predicted boundary points are expected, in units of the inputs."""
@@ -59,6 +59,7 @@ class LabelsRun:
         self.hyperplanes: Hyperplanes | None = None
         self.whole = Chart.whole(target)
         self.trusted, self.worst = False, 0
+        self.labelled = np.empty((0, self.whole.dimension)), np.empty(0, np.intp)
         self.expect: Callable[[int], None] = lambda units: None
 
     @contextmanager
@@ -83,7 +84,12 @@ class LabelsRun:
         with self.stage("look") as details:
             for _ in range(self.config.rounds):
                 before = len(self.target.names)
-                self.target.ask(self.target.domain.draw(DRAWS, self.rng))
+                x = self.target.domain.draw(DRAWS, self.rng)
+                labels = self.target.ask(x)
+                self.labelled = (
+                    np.concatenate([self.labelled[0], x]),
+                    np.concatenate([self.labelled[1], labels]),
+                )
                 if len(self.target.names) == before > 1:
                     break
             details["labels"] = len(self.target.names)
@@ -124,6 +130,9 @@ class LabelsRun:
             self.expect(len(found))
             with self.stage("outputs") as details:
                 model, seeds = self._outputs(explorer, found, draws, labels, details)
+            if model is not None:
+                with self.stage("predictions") as details:
+                    model, seeds = self._predicted(explorer, model, details)
             if model is not None:
                 with self.stage("sharpen") as details:
                     model, seeds = self._sharpen(explorer, model, details)
@@ -264,22 +273,37 @@ class LabelsRun:
         if len(lost) == 0 or len(seeds) == most:
             return seeds
         lost = lost.take(self.rng.permutation(len(lost))[: most - len(seeds)])
-        y = np.concatenate([lost.points, chart.draw(4 * len(lost), self.rng)])
-        labels = chart.ask(y)
-        pairs = []
-        for i in range(len(lost)):
-            unequal = np.flatnonzero(labels[len(lost) :] != labels[i])
-            if len(unequal):
-                nearest = np.argmin(np.linalg.norm(y[len(lost) + unequal] - y[i], axis=1))
-                pairs.append((i, len(lost) + int(unequal[nearest])))
-        if not pairs:
-            return seeds
-        near, far = np.array(pairs).T
-        fresh = between(chart, y[near], y[far], labels[near], labels[far], finest)
+        fresh = find_near(chart, lost.points, self.rng, finest)
         explorer.crossings = explorer.crossings.joined(fresh)
         return seeds.joined(fresh)
 
     # ------------------------------------------------------------- precision
+
+    def _predicted(
+        self, explorer: Explorer, model: Model, details: dict[str, Any]
+    ) -> tuple[Model | None, Crossings]:
+        """Compare a chart's model with the target where it says most, by two labels a point.
+
+        Where it is off the boundary is found and fitted as well, until all is as predicted.
+        """
+        config, chart, finest = self.config, explorer.chart, explorer.precision.finest
+        within = GROWTH**3 * finest
+        for turn in range(config.rounds):
+            pool = predicted_crossings(model, chart, 40 * model.unknowns, self.rng, room=within)
+            at = pool.take(choose(model, pool, int(config.surplus * model.unknowns)))
+            at = at.take(~stays(chart, at, within))
+            details |= {"predictions": turn + 1, "wrong": len(at)}
+            if len(at) == 0:
+                return model, at
+            near = ask_predicted(chart, at, half=GROWTH * within, finest=finest, reach=1.0)
+            lost = np.isnan(near.error)
+            explorer.crossings = explorer.crossings.joined(near.take(~lost))
+            fit = self._explained(explorer, model)
+            bad = fit.misfit > config.margin
+            self.trial = model = fit.model
+            if bad.any() or lost.any():
+                return None, self._seeds(explorer, explorer.crossings.take(bad), at.take(lost))
+        return None, Crossings.none(chart.dimension)
 
     def _sharpen(
         self, explorer: Explorer, model: Model, details: dict[str, Any]
@@ -287,7 +311,8 @@ class LabelsRun:
         """Fit a chart's model to boundary points as precise as labels allow."""
         config, chart = self.config, explorer.chart
         noise, finest = explorer.precision.noise, explorer.precision.finest
-        pool = predicted_crossings(model, chart, 40 * model.unknowns, self.rng, room=4.0 * finest)
+        room = GROWTH**3 * finest
+        pool = predicted_crossings(model, chart, 40 * model.unknowns, self.rng, room=room)
         at = pool.take(choose(model, pool, int(config.surplus * model.unknowns)))
         at = ask_predicted(chart, at, half=finest, finest=noise / 2.0, reach=1.0)
         lost = np.isnan(at.error)
@@ -331,12 +356,19 @@ class LabelsRun:
         """Fit all parameters to all precise crossings, where that can be afforded."""
         if model.unknowns > JOINT:
             return model
+        margin = self.config.margin
         with self.stage("fit") as details:
-            fit = fit_model(
-                model, self.asked, steps=12, noise=self.noise, within=self.config.margin
-            )
+            fit = fit_model(model, self.asked, steps=20, noise=self.noise, within=margin)
+            bad = fit.misfit > margin
+            if bad.any():  # outputs may be far off where no chart has shown them
+                solved = solve_outputs(
+                    model.rows, model.offsets, self.asked, len(self.target.names), self.labelled
+                )
+                if solved is not None:
+                    other = fit_model(solved, self.asked, steps=20, noise=self.noise, within=margin)
+                    fit = other if (other.misfit > margin).sum() < bad.sum() else fit
             details |= {"points": len(self.asked), "misfit": float(np.median(fit.misfit)),
-                        "bad": int((fit.misfit > self.config.margin**2).sum())}  # fmt: skip
+                        "bad": int((fit.misfit > margin).sum())}  # fmt: skip
         return fit.model
 
     def complete(self, model: Model) -> Crossings:
@@ -367,9 +399,12 @@ class LabelsRun:
 
     def follow(self, failed: Crossings, most: int) -> None:
         """Find the boundary where a model failed, for the next fit."""
-        with self.stage("check"):
+        with self.stage("check") as details:
             at = failed.take(self.rng.permutation(len(failed))[:most])
-            at = ask_predicted(
+            found = ask_predicted(
                 self.whole, at, half=self.config.step, finest=self.noise / 2.0, reach=8.0
             )
-            self.asked = self.asked.joined(at.take(np.isfinite(at.error)))
+            lost = np.isnan(found.error)
+            near = find_near(self.whole, at.points[lost], self.rng, self.noise / 2.0)
+            self.asked = self.asked.joined(found.take(~lost)).joined(near)
+            details |= {"followed": len(at), "near": len(near)}
