@@ -38,7 +38,7 @@ with which a unit acts on classes beside whose boundary it does not switch.
 Map
 ---
 ======================================================  =====================================
-a subspace that holds an input of every class           :class:`unrelu.labels.boundary.Chart`
+a subspace that holds an input of every class           :class:`unrelu.labels.charts.Chart`
 walk on the boundary to where it bends                  :mod:`unrelu.labels.walks`
 two dual points share a unit where their spans meet     :func:`unrelu.labels.hyperplanes.pair_up`
 outputs: null vectors of the boundary's equations       :func:`unrelu.labels.fit.solve_outputs`
@@ -73,13 +73,15 @@ from unrelu.core.price import price_labels
 from unrelu.core.record import Remembered, remembered, with_plan
 from unrelu.core.units import Units, resolve_signs
 from unrelu.errors import BudgetExhausted, InvalidInput
-from unrelu.labels.boundary import Chart, Crossings, Target
+from unrelu.labels.boundary import Crossings
 from unrelu.labels.certify import LEVER, Verdict, certify, contradictions, resolvable
+from unrelu.labels.charts import Chart, Target
 from unrelu.labels.config import LabelsConfig
 from unrelu.labels.fit import free_scales
 from unrelu.labels.hyperplanes import Hyperplanes
 from unrelu.labels.model import Model
 from unrelu.labels.run import LabelsRun, OneLabel
+from unrelu.labels.search import ChartSearch
 from unrelu.lines.domains import as_domain
 from unrelu.networks import ReLUNetwork
 from unrelu.progress import Progress, as_progress
@@ -125,7 +127,7 @@ class LabelsResult(RecoveryResult):
             raise InvalidInput("there is no network to predict with")
         out = self.network(x)
         index = out.argmax(axis=1) if out.shape[1] > 1 else (out[:, 0] > 0).astype(np.intp)
-        return np.asarray(self.labels, dtype=np.float64)[index]
+        return np.asarray(np.asarray(self.labels, dtype=np.float64)[index])
 
 
 def extract_from_labels(
@@ -227,11 +229,11 @@ def _chart(run: LabelsRun, failed: Crossings) -> Crossings:
     s = run.dimension()
     held = np.concatenate([run.target.examples, failed.points[:2]])[-s:]
     chart = Chart.through(run.target, held, s, run.rng)
-    known, seeds = Hyperplanes.none(s), Crossings.none(s)
+    known = Hyperplanes.none(s)
     if run.model is not None and run.trusted:
         inside = run.model.in_chart(chart.rows, chart.origin)
         known = Hyperplanes(inside.rows, inside.offsets, np.zeros(inside.width, np.intp))
-    model = run.search(chart, known, seeds)
+    model = ChartSearch(run, chart, known).find()
     if model is None:
         return failed
     return run.complete(run.lift(model, chart))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-from scipy import stats
+import scipy.special
 
 from unrelu._types import BoolArray, FloatArray, IntArray
 from unrelu.core.record import Record
@@ -40,7 +40,11 @@ def resolvable(noise: float) -> float:
 
 def _bound(wrong: int, count: int, confidence: float) -> float:
     """Return the upper Clopper-Pearson limit of a share."""
-    return 1.0 if wrong >= count else float(stats.beta.ppf(confidence, wrong + 1, count - wrong))
+    return (
+        1.0
+        if wrong >= count
+        else float(scipy.special.betaincinv(wrong + 1, count - wrong, confidence))
+    )
 
 
 def certify(run: LabelsRun, model: Model) -> Verdict:
@@ -55,9 +59,7 @@ def certify(run: LabelsRun, model: Model) -> Verdict:
         wrong = target.ask(x) != model.labels(x)
         exceeding = [wrong & (margins(model, x) > held)]
         for distance in DISTANCES:
-            pool = predicted_crossings(
-                model, run.whole, 2 * count, rng, room=distance, wide=False
-            )
+            pool = predicted_crossings(model, run.whole, 2 * count, rng, room=distance, wide=False)
             at = pool.take(np.arange(min(count // 4, len(pool))))
             side = rng.choice([-1.0, 1.0], size=len(at))
             label = target.ask(at.points + (distance * side)[:, None] * at.directions)

@@ -6,11 +6,14 @@ import numpy as np
 import scipy.linalg
 
 from unrelu._types import BoolArray, FloatArray, IntArray
-from unrelu.labels.boundary import Chart, Crossings, locate
+from unrelu.labels.boundary import Crossings, locate
+from unrelu.labels.charts import Chart
 from unrelu.labels.model import Model
 
 __all__ = ["ask_predicted", "choose", "predicted_crossings", "stays"]
 
+RANKED = 6
+"""Points ranked for every parameter: the ranking takes the parameters' square for each."""
 HALVINGS = 50
 """Of a segment between two typical points, on the model: nothing is asked."""
 
@@ -59,6 +62,7 @@ def choose(model: Model, pool: Crossings, count: int) -> IntArray:
 
     Only so many as there are parameters are ranked; the rest follow in the pool's own order.
     """
+    pool = pool.take(np.arange(min(len(pool), RANKED * model.unknowns)))
     rows = model.jacobian(pool.points, pool.inside, pool.outside)
     _, gradient = model.differences(pool.points, pool.inside, pool.outside)
     rows = rows / np.linalg.norm(gradient, axis=1)[:, None]

@@ -27,7 +27,9 @@ OUTLYING = 3.0
 GAIN = 1e-6
 """Relative gain of the loss below which a fit has ended."""
 TRIVIAL = 1e-3
-"""Singular values over the largest that hyperplanes known to a few parts in 10^4 leave of zeros."""
+"""Singular values over the largest that rows known to a few parts in 10^4 leave of zeros."""
+COUNTS = 6
+"""Numbers of null vectors tried, from that of the free scales to that of all small ones."""
 LOW = 1e3
 """How far below all others an output lies whose class was not seen, over their size."""
 ANGLES = 24
@@ -96,7 +98,7 @@ def solve_outputs(
     # More null vectors than scales: weights of units that do not switch beside a class.
     most = max(least, int(np.count_nonzero(values < TRIVIAL * values[0])))
     best, agreement = None, -1.0
-    for count in range(least, min(most, least + len(seen) * (k + 1)) + 1):
+    for count in np.unique(np.linspace(least, most, COUNTS).astype(int)):
         heads = np.zeros((count, classes, q))
         heads[:, seen[1:]] = right[::-1][:count].reshape(count, -1, q) / size
         head = _obeying(heads, rows, offsets, labelled)
@@ -138,7 +140,8 @@ def _obeying(
     margins = values[index, labels][:, None, :] - values  # (n, m, j), to be positive
     others = labels[:, None] != np.arange(values.shape[1])
     if len(heads) == 1:
-        return heads[0] * (1.0 if np.median(np.sign(margins[others][:, 0])) >= 0 else -1.0)
+        sign = 1.0 if np.median(np.sign(margins[others][:, 0])) >= 0 else -1.0
+        return np.asarray(sign * heads[0])
     lines = margins[others]
     lines = lines / np.maximum(np.linalg.norm(lines, axis=1, keepdims=True), 1e-300)
     # Hinge losses: a few labels beside the boundary may contradict a rough model.
@@ -210,9 +213,7 @@ def _descend(model: Model, at: Crossings, steps: int, noise: float, outlying: fl
     return Fit(model, np.abs(model.distances(at)) / error)
 
 
-def _loss(
-    model: Model, at: Crossings, error: FloatArray, scale: float, outlying: float
-) -> float:
+def _loss(model: Model, at: Crossings, error: FloatArray, scale: float, outlying: float) -> float:
     """Return the mean loss, infinite where the model broke down."""
     misfit = model.distances(at) / error / scale
     if np.isfinite(outlying):
@@ -278,9 +279,7 @@ def prune(fit: Fit, at: Crossings, *, steps: int, noise: float, within: float) -
         weakest = np.arange(fit.model.width) == int(np.argmin(strength))
         if float(strength.min()) > WEAK * float(strength.max()):
             break
-        trial = fit_model(
-            fit.model.without(weakest), at, steps=steps, noise=noise, within=within
-        )
+        trial = fit_model(fit.model.without(weakest), at, steps=steps, noise=noise, within=within)
         if (trial.misfit > max(within, float(fit.misfit.max()))).any():
             break
         fit = trial
@@ -312,4 +311,3 @@ class _System:
         damped = self.gram + max(damping, 1e-13) * np.eye(len(self.size))
         solved = scipy.linalg.cho_solve(scipy.linalg.cho_factor(damped), self.right)
         return np.asarray(solved / self.size)
-

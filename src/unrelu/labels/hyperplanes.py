@@ -140,9 +140,7 @@ def pair_up(duals: Duals, margin: float) -> Hyperplanes:
     angle = np.sqrt(np.maximum(1.0 - first**2, 0.0))
     apart = np.sqrt(np.maximum(1.0 - second**2, 0.0))
     gap = np.linalg.norm(duals.points[:, None] - duals.points[None], axis=2)
-    height = np.abs(
-        np.einsum("abs,abs->ab", nearest, duals.points[:, None] - duals.points[None])
-    )
+    height = np.abs(np.einsum("abs,abs->ab", nearest, duals.points[:, None] - duals.points[None]))
     own = np.max(
         [
             np.abs(np.einsum(pattern, nearest, normals))

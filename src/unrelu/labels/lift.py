@@ -13,7 +13,8 @@ import numpy as np
 import scipy.linalg
 
 from unrelu._types import FloatArray, IntArray
-from unrelu.labels.boundary import Chart, Crossings, locate
+from unrelu.labels.boundary import Crossings, locate
+from unrelu.labels.charts import Chart
 from unrelu.labels.design import predicted_crossings
 from unrelu.labels.model import Model
 
@@ -35,7 +36,9 @@ direction: twice three deviations."""
 def _signs(classes: int, at: Crossings) -> FloatArray:
     """Return +1 and -1 for the outputs ahead and behind, output 0 left out, ``(n, m - 1)``."""
     number = np.arange(1, classes)
-    return (at.outside[:, None] == number).astype(float) - (at.inside[:, None] == number)
+    return np.asarray(
+        (at.outside[:, None] == number).astype(float) - (at.inside[:, None] == number)
+    )
 
 
 def choose_bases(model: Model, pool: Crossings, count: int) -> Crossings:

@@ -48,7 +48,7 @@ class Model:
     def unknowns(self) -> int:
         """Parameters that a fit may change."""
         free = self.classes - 1
-        return self.rows.size + self.width + free * (self.width + self.rows.shape[1] + 1)
+        return int(self.rows.size + self.width + free * (self.width + self.rows.shape[1] + 1))
 
     def heights(self, y: FloatArray) -> FloatArray:
         """Return the units' inputs, ``(n, k)``."""
@@ -143,7 +143,10 @@ class Model:
     def in_chart(self, basis: FloatArray, origin: FloatArray) -> Model:
         """Return the model of y where this one's inputs are ``origin + y @ basis``."""
         return Model(
-            self.rows @ basis.T, self.heights(origin[None])[0], self.out, self.skip @ basis.T,
+            self.rows @ basis.T,
+            self.heights(origin[None])[0],
+            self.out,
+            self.skip @ basis.T,
             self.shift + self.skip @ origin,
         ).normalised()
 
@@ -154,7 +157,7 @@ class Model:
         not count. Its hyperplane would solve the boundary's equations by itself.
         """
         on = self.heights(y) > 0.0
-        always, never = on.all(axis=0), ~on.any(axis=0)
+        always, never = np.asarray(on.all(axis=0)), np.asarray(~on.any(axis=0))
         if not (always | never).any():
             return self
         out = self.out[:, always]
@@ -162,7 +165,7 @@ class Model:
             self, skip=self.skip + out @ self.rows[always],
             shift=self.shift + out @ self.offsets[always],
         )  # fmt: skip
-        return moved.without(always | never)
+        return moved.without(np.asarray(always | never))
 
     def without(self, units: BoolArray) -> Model:
         """Return the model without some units."""

@@ -12,7 +12,8 @@ import dataclasses
 import numpy as np
 
 from unrelu._types import BoolArray, FloatArray, IntArray
-from unrelu.labels.boundary import GROWTH, Chart, Crossings, locate, measure_normals
+from unrelu.labels.boundary import GROWTH, Crossings, locate, measure_normals
+from unrelu.labels.charts import Chart
 from unrelu.labels.hyperplanes import Duals, Hyperplanes
 
 __all__ = ["Explorer", "Place", "Precision"]
@@ -79,7 +80,9 @@ class Explorer:
         step = np.full(len(found), self.precision.step)
         finest = np.full(len(found), self.precision.finest)
         normals, good = measure_normals(self.chart, found, self.rng, step=step, finest=finest)
-        self._settle(found, normals, good, self.precision.angle(self.chart.dimension, step, finest))
+        self._settle(
+            found, normals, good, self.precision.angle(self.chart.dimension, step, finest)
+        )
 
     def _settle(
         self, at: Crossings, normals: FloatArray, good: BoolArray, angle: FloatArray
@@ -96,8 +99,7 @@ class Explorer:
         return made
 
     def sweep(self, known: Hyperplanes, most: int) -> bool:
-        """Take a walk from places that are not explored, at most so many; False if there is none.
-        """
+        """Take a walk from places that are not explored, at most so many; False without any."""
         active = [p for p in self.places if p.misses < self.tangents]
         if not active:
             return False
@@ -220,7 +222,9 @@ class Explorer:
         ratio = SHARP * sine[weak] / np.sqrt(s)
         fine = np.maximum(ratio * precision.step, 2.0 * precision.noise)
         step = np.clip(fine / ratio, precision.step, LONGEST)
-        tangent = tangents[weak] - (tangents[weak] * other[weak]).sum(axis=1)[:, None] * other[weak]
+        tangent = (
+            tangents[weak] - (tangents[weak] * other[weak]).sum(axis=1)[:, None] * other[weak]
+        )
         farther = at.points[weak] + (2.0 * (step - precision.step))[:, None] * tangent
         both = Crossings(
             np.concatenate([np.array([places[i].point for i in weak]), farther]),
