@@ -215,14 +215,11 @@ class ChartSearch:
     def _seeds(self, explorer: Explorer, bad: Crossings, lost: Crossings) -> Crossings:
         """Return places from which to search on: where a model fails."""
         most = self.config.starts
-        chart, finest = explorer.chart, explorer.precision.finest
-        seeds = bad.take(self.rng.permutation(len(bad))[:most])
-        if len(lost) == 0 or len(seeds) == most:
-            return seeds
-        lost = lost.take(self.rng.permutation(len(lost))[: most - len(seeds)])
-        fresh = find_near(chart, lost.points, self.rng, finest)
+        # Crossings near all that was lost are data for the next fit; a few are explored from.
+        fresh = find_near(explorer.chart, lost.points, self.rng, explorer.precision.finest)
         explorer.crossings = explorer.crossings.joined(fresh)
-        return seeds.joined(fresh)
+        seeds = bad.take(self.rng.permutation(len(bad))[:most]).joined(fresh)
+        return seeds.take(np.arange(min(most, len(seeds))))
 
     def _predicted(
         self, explorer: Explorer, model: Model, details: dict[str, Any]
