@@ -27,6 +27,8 @@ __all__ = ["ChartSearch"]
 
 OVER = 1.2
 """Crossings of a class over the unknowns of its output, before these are solved for."""
+GROWING = 0.25
+"""Part by which their number grows with every turn that failed."""
 POOL = 40
 """Segments drawn for every unknown, of which a model chooses where to ask."""
 
@@ -48,6 +50,7 @@ class ChartSearch:
         self.draws: FloatArray = np.empty((0, chart.dimension))
         self.labels: IntArray = np.empty(0, np.intp)
         self.trial: Model | None = None
+        self.turns = 0
         run.chart = chart
 
     def find(self) -> Model | None:
@@ -192,9 +195,10 @@ class ChartSearch:
     def _top_up(self, explorer: Explorer, units: int) -> None:
         """Find crossings of every class, as many as its output has unknowns and some more."""
         chart, finest = explorer.chart, explorer.precision.finest
+        self.turns += 1  # what did not suffice is not asked for in vain: every turn more
         classes = len(self.run.target.names)  # a crossing serves two of them
         each = 2.0 * (classes - 1) / classes * (units + chart.dimension + 1)
-        need = int(OVER * each) + 1
+        need = int(OVER * each * (1.0 + (self.turns - 1) * GROWING)) + 1
         for c in range(classes):
             at = explorer.crossings
             missing = need - int(((at.inside == c) | (at.outside == c)).sum())
