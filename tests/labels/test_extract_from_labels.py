@@ -12,6 +12,7 @@ from unrelu import planted
 from unrelu.errors import InvalidInput
 from unrelu.labels.algorithm import LabelsResult, extract_from_labels
 from unrelu.labels.config import LabelsConfig
+from unrelu.labels.names import NamedLabels
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles import connect
 from unrelu.result import RecoveryResult, Status
@@ -186,3 +187,15 @@ def test_a_result_survives_a_file(tmp_path):
     assert again.network == result.network
     x = np.zeros((1, 8))
     assert again.predict(x) == result.predict(x)
+
+
+def test_class_names_are_numbered():
+    net = threshold(3)
+    words = np.array(["cat", "dog"])
+    named = NamedLabels(lambda x: words[labels(net, x).astype(int)])
+    oracle = connect(named, input_dim=8, output_dim=1)
+    result = extract_from_labels(oracle, rng=1, config=SMALL)
+    assert result.success
+    x = np.random.default_rng(0).standard_normal((500, 8))
+    told = np.array(named.names)[result.predict(x).astype(int)]
+    assert (told == words[labels(net, x).astype(int)]).all()

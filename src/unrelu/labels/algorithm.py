@@ -80,6 +80,7 @@ from unrelu.labels.config import LabelsConfig
 from unrelu.labels.fit import free_scales
 from unrelu.labels.hyperplanes import Hyperplanes
 from unrelu.labels.model import Model
+from unrelu.labels.run import LEVER as FIT_LEVER
 from unrelu.labels.run import LabelsRun, OneLabel
 from unrelu.labels.search import ChartSearch
 from unrelu.lines.domains import as_domain
@@ -207,10 +208,11 @@ def _extracted(run: LabelsRun, target: Remembered, provenance: Provenance) -> La
         failed = _chart(run, failed)
         if len(failed) or run.model is None:
             continue
+        run.model = run.model.padded(len(run.target.names))
         verdict = certify(run, run.model)
         failed = verdict.failed
         against, _ = _contradicting(run, target, run.model)
-        if verdict.certificate.exceeding == 0 and against == 0:
+        if verdict.passed(against):
             return _result(run, provenance, Status.RECOVERED, _recovered(run), verdict)
         rows = run.stages[-1].queries
         target.meter.rebook("certificate", "check", rows)
@@ -250,7 +252,7 @@ def _conclude(
     run: LabelsRun, provenance: Provenance, verdict: Verdict, against: int, total: int
 ) -> LabelsResult:
     """Turn a certificate into a status."""
-    if verdict.certificate.exceeding == 0 and against == 0:
+    if verdict.passed(against):
         return _result(run, provenance, Status.RECOVERED, _recovered(run), verdict)
     seen = (
         f"{verdict.agreement:.4%} of {run.config.held_out:,} typical inputs have the label that "
@@ -305,7 +307,7 @@ def as_network(model: Model, names: list[float], noise: float) -> ReLUNetwork:
     origin = np.zeros(d)
     value = np.maximum(model.offsets, 0.0) @ out.T + shift
     units = Units(model.rows, anchors, out, skip, origin, value, np.zeros_like(model.rows))
-    turn = resolve_signs(units, max(LEVER * noise * float(np.abs(skip).max(initial=0.0)),
+    turn = resolve_signs(units, max(FIT_LEVER * noise * float(np.abs(skip).max(initial=0.0)),
                                     np.finfo(float).tiny))  # fmt: skip
     if turn is None:
         return units.network(skip=True)
@@ -331,8 +333,9 @@ def _result(
     """Return what was found so far."""
     fields: dict[str, Any] = {"labels": tuple(sorted(run.target.names)), "noise": run.noise}
     network = None
-    if run.model is not None and run.model.classes == len(run.target.names):
-        network = as_network(run.model, run.target.names, run.noise)
+    if run.model is not None:
+        model = run.model.padded(len(run.target.names))
+        network = as_network(model, run.target.names, run.noise)
         fields |= {"width": run.model.width, "free": _free(run)}
     if verdict is not None:
         fields["agreement"] = verdict.agreement

@@ -24,13 +24,23 @@ LEVER = 1e4
 switch, inputs farther out. Points nearer than that to the boundary are reported, not judged."""
 
 
+BLUNT = 1e-2
+"""Distance from the boundary, in units of a typical input's coordinate, that labels must resolve
+for a network to be called recovered."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """A certificate, and the boundary points that failed it."""
+    """A certificate, the boundary points that failed it, and whether labels are sharp enough."""
 
     certificate: Certificate
     failed: Crossings
     agreement: float
+    sharp: bool
+
+    def passed(self, against: int) -> bool:
+        """Whether nothing speaks against the network, nor do ``against`` answers of the run."""
+        return self.sharp and self.certificate.exceeding == 0 and against == 0
 
 
 def resolvable(noise: float) -> float:
@@ -77,7 +87,7 @@ def certify(run: LabelsRun, model: Model) -> Verdict:
         distribution=f"{target.domain.distribution} inputs and points beside the boundary as",
         details=details | {"held to its labels from": held},
     )  # fmt: skip
-    return Verdict(certificate, failed, details["agreement"])
+    return Verdict(certificate, failed, details["agreement"], held <= BLUNT)
 
 
 def margins(model: Model, x: FloatArray) -> FloatArray:

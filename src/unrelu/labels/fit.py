@@ -13,7 +13,7 @@ from scipy.sparse.csgraph import connected_components
 from unrelu._types import FloatArray, IntArray
 from unrelu.labels.boundary import Crossings
 from unrelu.labels.hyperplanes import BLURRED, Duals
-from unrelu.labels.model import Model
+from unrelu.labels.model import UNSEEN, Model
 
 __all__ = ["Fit", "extend", "fit_model", "free_scales", "prune", "solve_outputs"]
 
@@ -32,8 +32,6 @@ COUNTS = 6
 """Numbers of null vectors tried, from that of the free scales to that of all small ones."""
 LINES = 200
 """Crossings that take part in the choice among null vectors."""
-LOW = 1e3
-"""How far below all others an output lies whose class was not seen, over their size."""
 ANGLES = 24
 """Hyperplanes tried for a dual point whose row is known to lie in a plane."""
 TRIALS = 4
@@ -118,7 +116,7 @@ def solve_outputs(
 def _below(model: Model, unseen: IntArray, y: FloatArray) -> Model:
     """Put classes without a boundary here below the others."""
     shift = model.shift.copy()
-    shift[unseen] = -LOW * np.abs(model(y)).max(initial=0.0)
+    shift[unseen] = -UNSEEN * np.abs(model(y)).max(initial=0.0)
     return dataclasses.replace(model, shift=shift)
 
 
@@ -270,7 +268,7 @@ def extend(
             model, rows=np.concatenate([model.rows, rows[i][None]]),
             offsets=np.append(model.offsets, offsets[i]), out=out,
         )  # fmt: skip
-        new = fit_model(trial, at, steps=steps, noise=noise, within=within)
+        new = fit_model(trial, at, steps=steps // 3, noise=noise, within=within)
         explained = float((new.misfit <= within).mean())
         if explained > most:
             found, most = new, explained

@@ -12,6 +12,10 @@ from unrelu.labels.boundary import Crossings
 __all__ = ["Model"]
 
 
+UNSEEN = 1e3
+"""How far below all others an output lies whose class was not seen, over their size."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Model:
     """``F(y) = relu(y @ rows.T + offsets) @ out.T + y @ skip.T + shift``, label = argmax.
@@ -166,6 +170,18 @@ class Model:
             shift=self.shift + out @ self.offsets[always],
         )  # fmt: skip
         return moved.without(np.asarray(always | never))
+
+    def padded(self, classes: int) -> Model:
+        """Return the model with outputs far below all others for classes it does not know."""
+        more = classes - self.classes
+        if more <= 0:
+            return self
+        low = -UNSEEN * (1.0 + np.abs(self.shift).max(initial=0.0))
+        return dataclasses.replace(
+            self, out=np.concatenate([self.out, np.zeros((more, self.width))]),
+            skip=np.concatenate([self.skip, np.zeros((more, self.skip.shape[1]))]),
+            shift=np.concatenate([self.shift, np.full(more, low)]),
+        )  # fmt: skip
 
     def without(self, units: BoolArray) -> Model:
         """Return the model without some units."""

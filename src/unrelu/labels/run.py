@@ -24,7 +24,7 @@ __all__ = ["LabelsRun", "OneLabel"]
 
 DRAWS = 64
 """Typical inputs asked at a time in search of two labels."""
-STEPS = 30
+STEPS = 15
 """Steps of a fit at most; most end after six."""
 LIFT_POOL = 4096
 """Segments drawn for the lift, of which roomy points are taken."""
@@ -156,7 +156,7 @@ class LabelsRun:
         """
         within = max(DISTINCT, LEVER * self.noise)
         for turn in range(FOLLOWS + 1):
-            model = self.polish(model)
+            model = self.polish(model.padded(len(self.target.names)))
             failed = self.failing(model, CHECKS, within)
             if len(failed) == 0 or turn == FOLLOWS or model.unknowns > JOINT:
                 break

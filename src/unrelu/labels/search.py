@@ -137,7 +137,8 @@ class ChartSearch:
         at = ask_predicted(chart, design, half=half, finest=finest, reach=1.0)
         lost = np.isnan(at.error)
         explorer.crossings = explorer.crossings.joined(at.take(~lost))
-        fit = self._explained(explorer, rough)
+        # Where predictions are lost data are missing first, and units perhaps.
+        fit = self._fit(explorer, rough) if lost.any() else self._explained(explorer, rough)
         self.trial, bad = fit.model, fit.misfit > config.margin
         details |= {"units": fit.model.width, "asked": count, "lost": int(lost.sum()),
                     "bad": int(bad.sum()), "misfit": float(np.median(fit.misfit))}  # fmt: skip
@@ -165,7 +166,7 @@ class ChartSearch:
             fit = self._fit(explorer, trial)
             right = float((fit.misfit <= self.config.margin).mean())
             if right > most or best is None:
-                best, off, most = trial, away, right
+                best, off, most = fit.model, away, right
         return best, off
 
     def _fit(self, explorer: Explorer, model: Model) -> Fit:
@@ -244,7 +245,7 @@ class ChartSearch:
             near = ask_predicted(chart, at, half=GROWTH * within, finest=finest, reach=1.0)
             lost = np.isnan(near.error)
             explorer.crossings = explorer.crossings.joined(near.take(~lost))
-            fit = self._explained(explorer, model)
+            fit = self._fit(explorer, model) if lost.any() else self._explained(explorer, model)
             bad = fit.misfit > config.margin
             self.trial = model = fit.model
             if bad.any() or lost.any():
