@@ -15,6 +15,7 @@ __all__ = [
     "Allowance",
     "Price",
     "price_halfspaces",
+    "price_labels",
     "price_learner",
     "price_lowest_layer",
     "price_span",
@@ -175,3 +176,9 @@ def price_lowest_layer(
         for count, factor in zip(units, (12.0, 2.0), strict=True)
     )
     return _range(samples + low, samples + high + 2_000.0)
+
+
+def price_labels(d: int, classes: int, units: float) -> Price:
+    """Return the price of a network from labels: a search, then a bisection a parameter."""
+    parameters = units * (d + 1.0) + max(1, classes - 1) * (units + 1.0)
+    return _range(60.0 * parameters + 6_000.0, 250.0 * parameters + 12_000.0 * classes)

@@ -1,0 +1,205 @@
+"""Networks from labels alone, against the ground truth.
+
+Thresholds lie at the output's median; argmax targets have output biases, and every class at
+least 1 % of Gaussian inputs (seeds that fail that are drawn again). ``agreement`` is that of
+100,000 Gaussian inputs, ``error`` max |f - f^| over std(f) of logits less their mean over
+classes, on 10,000 of them, after the best scale (one for every class pair's block that no
+cycle of boundaries ties, where that was left free). ``ratio`` is labels over parameters, the
+certificate's excluded.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import struct
+import time
+import warnings
+from collections.abc import Callable
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness import Row, main
+from unrelu import planted
+from unrelu._types import FloatArray
+from unrelu.labels.algorithm import LabelsResult, extract_from_labels
+from unrelu.networks import ReLUNetwork
+from unrelu.oracles import connect
+
+SAMPLES = 100_000
+RARE = 0.01
+BIAS = 0.1  # standard deviation of an argmax target's output biases
+
+
+def gaussian(d: int, n: int = SAMPLES) -> FloatArray:
+    return np.random.default_rng(99).standard_normal((n, d))
+
+
+def random_target(seed: int, shape: tuple[int, ...]) -> ReLUNetwork:
+    """Return logits: above zero for half of all inputs, or none of the classes rare."""
+    d, m = shape[0], shape[-1]
+    for attempt in range(1000):
+        rng = np.random.default_rng([seed, attempt])
+        net = planted.random_network(*shape, rng=rng)
+        x = rng.standard_normal((4000, d))
+        shift = -np.median(net(x), axis=0) if m == 1 else BIAS * rng.standard_normal(m)
+        net = ReLUNetwork(net.weights, [*net.biases[:-1], shift])
+        shares = np.bincount(net(x).argmax(axis=1), minlength=m) / len(x)
+        if m == 1 or shares.min() >= RARE:
+            return net
+    raise RuntimeError("no target without a rare class")
+
+
+def in_single(net: ReLUNetwork) -> Callable[[FloatArray], Any]:
+    """Return the network computed in float32 throughout."""
+    weights = [w.astype(np.float32) for w in net.weights]
+    biases = [b.astype(np.float32) for b in net.biases]
+
+    def logits(x: FloatArray) -> Any:
+        value = x.astype(np.float32)
+        for w, b in zip(weights[:-1], biases[:-1], strict=True):
+            value = np.maximum(value @ w.T + b, np.float32(0))
+        return value @ weights[-1].T + biases[-1]
+
+    return logits
+
+
+def labels_of(logits: FloatArray) -> FloatArray:
+    if logits.shape[1] == 1:
+        return (logits[:, 0] > 0).astype(float)
+    return logits.argmax(axis=1).astype(float)
+
+
+def extract(net: ReLUNetwork, seed: int, *, single: bool) -> LabelsResult:
+    function = in_single(net) if single else net
+    oracle = connect(
+        lambda x: labels_of(np.asarray(function(x))), input_dim=net.input_dim, output_dim=1
+    )
+    return extract_from_labels(oracle, rng=seed + 1)
+
+
+def logit_error(net: ReLUNetwork, result: LabelsResult, x: FloatArray) -> float:
+    """Return the error of centred logits after the best scale."""
+    assert result.network is not None
+    f, g = net(x), result.network(x)
+    if f.shape != g.shape:
+        return float("inf")
+    if f.shape[1] > 1:
+        f, g = (v - v.mean(axis=1, keepdims=True) for v in (f, g))
+    scale = float((f * g).sum() / (g * g).sum())
+    return float(np.abs(scale * g - f).max() / f.std())
+
+
+def judge(
+    net: ReLUNetwork, seed: int, limit: float, *, single: bool = False,
+    data: FloatArray | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    start = time.perf_counter()
+    result = extract(net, seed, single=single)
+    seconds = time.perf_counter() - start
+    agreement = on_data = 0.0
+    error = float("inf")
+    if result.network is not None:
+        x = gaussian(net.input_dim, min(SAMPLES, 50_000_000 // net.input_dim))
+        agreement = float((result.predict(x) == labels_of(net(x))).mean())
+        error = logit_error(net, result, x[:10_000])
+        on_data = agreement
+        if data is not None:
+            on_data = float((result.predict(data) == labels_of(net(data))).mean())
+    spent = result.queries.without_certificate
+    return {
+        "success": min(agreement, on_data) >= limit,
+        "status": result.status.name,
+        "false": int(result.success and min(agreement, on_data) < limit),
+        "agreement": agreement,
+        "on_data": on_data,
+        "error": error,
+        "exact": error <= 1e-9,
+        "ratio": spent / net.parameters,
+        "queries": spent,
+        "certificate": result.queries.total - spent,
+        "round_trips": result.queries.round_trips,
+        "width": result.width,
+        "parameters": net.parameters,
+        "own_seconds": seconds,
+    }
+
+
+def random_net(
+    seed: int, shape: tuple[int, ...], limit: float, *, single: bool = False
+) -> dict[str, Any]:
+    return judge(random_target(seed, shape), seed, limit, single=single)
+
+
+def digits(seed: int, limit: float, *, single: bool = False) -> dict[str, Any]:
+    from sklearn.datasets import load_digits
+
+    net, _ = planted.digits_classifier(32, rng=seed)
+    return judge(net, seed, limit, single=single, data=load_digits().data / 16.0)
+
+
+@lru_cache(maxsize=1)
+def mnist() -> tuple[FloatArray, Any]:
+    """Return MNIST from IDX files in the folder that UNRELU_MNIST names."""
+    folder = Path(os.environ["UNRELU_MNIST"])
+
+    def read(name: str) -> Any:
+        path = next(p for p in sorted(folder.rglob("*")) if name in p.name)
+        raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        sizes = struct.unpack(f">{raw[3]}I", raw[4 : 4 + 4 * raw[3]])
+        return np.frombuffer(raw, np.uint8, offset=4 + 4 * raw[3]).reshape(sizes)
+
+    return read("train-images").reshape(-1, 784) / 255.0, read("train-labels")
+
+
+def mnist_net(seed: int, limit: float) -> dict[str, Any]:
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.neural_network import MLPClassifier
+
+    x, y = mnist()
+    model = MLPClassifier((16,), random_state=seed, max_iter=5, batch_size=200)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        model.fit(x[:50_000], y[:50_000])
+    return judge(ReLUNetwork.from_sklearn(model), seed, limit, data=x[50_000:])
+
+
+def two_hidden(seed: int) -> dict[str, Any]:
+    """Two hidden layers: the method must not call its copy recovered."""
+    net = random_target(seed, (10, 8, 6, 1))
+    outcome = judge(net, seed, 1.0)
+    outcome["success"] = not outcome["false"]
+    return outcome
+
+
+def _row(
+    name: str, run: Callable[..., dict[str, Any]], count: int, least: int, limit: float,
+    ratio: float, timeout: float = 300.0, quick: int = 1, **more: float,
+) -> Row:  # fmt: skip
+    target = {"success": least, "ratio": ratio, "max:false": 0, **more}
+    return Row(name, partial(run, limit=limit), range(8000, 8000 + count), target, timeout, quick)
+
+
+def _net(*shape: int, single: bool = False) -> Callable[..., dict[str, Any]]:
+    return partial(random_net, shape=shape, single=single)
+
+
+ROWS = [
+    _row("10-5-1 threshold", _net(10, 5, 1), 20, 20, 1.0, 1000, quick=3, **{"count:exact": 18}),
+    _row("20-10-1 threshold", _net(20, 10, 1), 20, 20, 1.0, 400, quick=3, **{"count:exact": 18}),
+    _row("20-10-3 argmax", _net(20, 10, 3), 20, 18, 0.99999, 600),
+    _row("20-10-5 argmax", _net(20, 10, 5), 20, 18, 0.99999, 600),
+    _row("20-10-1 threshold, float32", _net(20, 10, 1, single=True), 10, 8, 0.9999, 1000),
+    _row("digits 64-32-10 argmax", digits, 5, 5, 0.9999, 500, 1800.0, 0),
+    _row("digits, float32", partial(digits, single=True), 5, 3, 0.9999, 1000, 1800.0, 0),
+    _row("2048-4-1 threshold", _net(2048, 4, 1), 3, 3, 0.9999, 2**21 / 8201, 900.0, 0),
+    Row("10-8-6-1 threshold", two_hidden, range(8000, 8010), {"success": 10}, 600.0, 0),
+]
+if "UNRELU_MNIST" in os.environ:
+    ROWS.append(_row("MNIST 784-16-10 argmax", mnist_net, 2, 2, 0.999, 300, 3600.0, 0))
+
+if __name__ == "__main__":
+    main("labels", ROWS)

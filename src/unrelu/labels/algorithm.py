@@ -1,0 +1,349 @@
+r"""A one-hidden-layer ReLU network from its labels alone.
+
+References
+----------
+Dual points (where the decision boundary crosses a unit's hyperplane) and the recovery of
+rows from them are known from the hard-label literature:
+
+- N. Carlini, J. Chávez-Saab, A. Hambitzer, F. Rodríguez-Henríquez, A. Shamir, *Polynomial Time
+  Cryptanalytic Extraction of Deep Neural Networks in the Hard-Label Setting*, 2024.
+- Y. Chen, X. Dong, J. Guo, Y. Shen, A. Wang, X. Wang, *Hard-Label Cryptanalytic Extraction of
+  Neural Network Models*, 2024.
+- R. Jayaram, D. P. Woodruff, Q. Zhang, *Span Recovery for Deep Neural Networks with
+  Applications to Input Obfuscation*, 2020: normals of the boundary lie in the rows' span.
+
+Setting
+-------
+A target answers the label of ``F(x) = U relu(W x + b) + A x + c``: the class of its largest
+output, or whether a single one passes a threshold. Only equality of labels is used.
+
+Assumptions
+-----------
+Two labels occur among typical inputs; hyperplanes that the boundary crosses are farther apart
+than the labels' resolution shows; boundaries are flat on the scale of the first step.
+
+Guarantee
+---------
+RECOVERED: the network predicted every held-out label: of typical inputs, and of points at
+distances of 1e-3, 1e-6 and 1e-9 from its own boundary, as far as the measured resolution of the
+labels allows to tell; and no answer of the whole run contradicts it. ``free`` lists what labels
+do not determine. APPROXIMATED: a network whose agreement was measured. PARTIAL: what was found.
+
+What labels cannot tell
+-----------------------
+A function added to all outputs; a positive scale; one more scale for every part of the classes
+that no cycle of boundaries joins to the rest; units that no boundary crosses, and the weights
+with which a unit acts on classes beside whose boundary it does not switch.
+
+Map
+---
+======================================================  =====================================
+a subspace that holds an input of every class           :class:`unrelu.labels.charts.Chart`
+walk on the boundary to where it bends                  :mod:`unrelu.labels.walks`
+two dual points share a unit where their spans meet     :func:`unrelu.labels.hyperplanes.pair_up`
+outputs: null vectors of the boundary's equations       :func:`unrelu.labels.fit.solve_outputs`
+least squares over distances to the boundary            :func:`unrelu.labels.fit.fit_model`
+which points to ask                                     :mod:`unrelu.labels.design`
+all inputs, from derivatives across the subspace        :mod:`unrelu.labels.lift`
+certificate                                             :mod:`unrelu.labels.certify`
+======================================================  =====================================
+
+Deviations
+----------
+- The literature signs and orders layers of deep networks; here one hidden layer, any number of
+  classes, to the last bit that labels show.
+- The search works to 14 bits only, so that float32 labels suffice for it, and all bits are asked
+  for at points that a model has chosen: labels a boundary point fall from 50 to about 30.
+- Walks stop at walls that are known: a hyperplane is measured twice, then never again.
+- Null vectors that come from units which do not switch beside a class are told from the solution
+  by the labels of typical inputs (a linear program).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from unrelu._random import RandomState, as_generator
+from unrelu._types import ArrayLike, FloatArray
+from unrelu.core.breakdown import Breakdown, as_breakdown
+from unrelu.core.price import price_labels
+from unrelu.core.record import Remembered, remembered, with_plan
+from unrelu.core.units import Units, resolve_signs
+from unrelu.errors import BudgetExhausted, InvalidInput
+from unrelu.labels.boundary import Crossings
+from unrelu.labels.certify import LEVER, Verdict, certify, contradictions, resolvable
+from unrelu.labels.charts import Chart, Target
+from unrelu.labels.config import LabelsConfig
+from unrelu.labels.fit import free_scales
+from unrelu.labels.hyperplanes import Hyperplanes
+from unrelu.labels.model import Model
+from unrelu.labels.run import LEVER as FIT_LEVER
+from unrelu.labels.run import LabelsRun, OneLabel
+from unrelu.labels.search import ChartSearch
+from unrelu.lines.domains import as_domain
+from unrelu.networks import ReLUNetwork
+from unrelu.progress import Progress, as_progress
+from unrelu.result import Provenance, RecoveryResult, Status
+
+__all__ = ["LabelsConfig", "LabelsResult", "extract_from_labels"]
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class LabelsResult(RecoveryResult):
+    """A network that predicts a target's labels.
+
+    Attributes
+    ----------
+    labels
+        The labels, in the order of the network's outputs; with two labels the network has one
+        output, which is positive where the second is right.
+    free
+        What labels do not determine, in words.
+    width
+        Hidden units found.
+    agreement
+        Share of held-out typical inputs whose label the network predicts; NaN if not measured.
+    noise
+        Resolution of the labels: error of a boundary point, in units of the inputs.
+    hyperplanes
+        Unit rows and offsets found in the last subspace, ``(k, s + 1)``; for what is PARTIAL.
+    subspace
+        Its rows, ``(s, d)``: input = centre of the domain + coordinates @ subspace.
+    """
+
+    labels: tuple[float, ...] = ()
+    free: tuple[str, ...] = ()
+    width: int = 0
+    agreement: float = float("nan")
+    noise: float = 0.0
+    hyperplanes: FloatArray = dataclasses.field(default_factory=lambda: np.empty((0, 0)))
+    subspace: FloatArray = dataclasses.field(default_factory=lambda: np.empty((0, 0)))
+
+    def predict(self, x: ArrayLike) -> FloatArray:
+        """Return the labels of inputs ``(n, d)``, as the target gives them, ``(n,)``."""
+        if self.network is None:
+            raise InvalidInput("there is no network to predict with")
+        out = self.network(x)
+        index = out.argmax(axis=1) if out.shape[1] > 1 else (out[:, 0] > 0).astype(np.intp)
+        return np.asarray(np.asarray(self.labels, dtype=np.float64)[index])
+
+
+def extract_from_labels(
+    oracle: Any,
+    *,
+    domain: str | tuple[ArrayLike, ArrayLike] = "all",
+    budget: int | None = None,
+    rng: RandomState = None,
+    progress: Progress | None = None,
+    config: LabelsConfig | None = None,
+) -> LabelsResult:
+    """Recover a network with one hidden layer from labels.
+
+    Parameters
+    ----------
+    oracle
+        Anything that :func:`~unrelu.oracles.as_oracle` takes, answering one column of labels
+        (numbers; only their equality counts).
+    domain
+        ``"all"`` or a box ``(low, high)``.
+    budget
+        Labels that may be asked at most; by default what the oracle allows.
+    rng
+        Seed or generator.
+    progress
+        Receives updates.
+    config
+        Numbers to change, for experts.
+
+    Returns
+    -------
+    LabelsResult
+        RECOVERED promises that all held-out labels were predicted, also beside the boundary.
+    """
+    target = remembered(oracle)
+    if target.output_dim != 1:
+        raise InvalidInput(
+            f"labels come in one column, the target answers {target.output_dim}: "
+            "wrap it in unrelu.oracles.wrappers.Labels"
+        )
+    if budget is not None:
+        target.meter.budget = budget
+    config = LabelsConfig() if config is None else config
+    area = as_domain(domain, target.input_dim)
+    provenance = Provenance(
+        "extract_from_labels",
+        seed=rng if isinstance(rng, int) else None,
+        options={"domain": area.kind, "budget": budget},
+        target=target.identity,
+    )
+    run = LabelsRun(Target(target, area), as_generator(rng), as_progress(progress), config)
+    run.expect = lambda units: target.allowance.plan(
+        price_labels(target.input_dim, len(run.target.names), units)
+    )
+    try:
+        with as_breakdown():
+            result = _extracted(run, target, provenance)
+    except OneLabel:
+        result = _result(
+            run, provenance, Status.ASSUMPTION_VIOLATED,
+            "one label is all that typical inputs show; give a domain in which two occur",
+        )  # fmt: skip
+    except BudgetExhausted as error:
+        message = f"{error}; what was found until then is returned"
+        result = _result(run, provenance, Status.BUDGET_EXHAUSTED, message)
+    except Breakdown as error:
+        result = _result(run, provenance, Status.NUMERICAL_FAILURE, str(error))
+    return with_plan(result, target, oracle)
+
+
+def _extracted(run: LabelsRun, target: Remembered, provenance: Provenance) -> LabelsResult:
+    """Search charts until a model predicts its own boundary; then certify it."""
+    run.look()
+    failed = Crossings.none(target.input_dim)
+    verdict: Verdict | None = None
+    for _ in range(run.config.charts):
+        failed = _chart(run, failed)
+        if len(failed) or run.model is None:
+            continue
+        run.model = run.model.padded(len(run.target.names))
+        verdict = certify(run, run.model)
+        failed = verdict.failed
+        against, _ = _contradicting(run, target, run.model)
+        if verdict.passed(against):
+            return _result(run, provenance, Status.RECOVERED, _recovered(run), verdict)
+        rows = run.stages[-1].queries
+        target.meter.rebook("certificate", "check", rows)
+    if run.model is None:
+        return _result(run, provenance, Status.PARTIAL, _partial(run))
+    verdict = certify(run, run.model)
+    against, total = _contradicting(run, target, run.model)
+    return _conclude(run, provenance, verdict, against, total)
+
+
+def _chart(run: LabelsRun, failed: Crossings) -> Crossings:
+    """Search one subspace, lift what it shows, and return where the outcome fails.
+
+    The subspace holds an input of every class, and points at which the last model failed.
+    """
+    s = run.dimension()
+    held = np.concatenate([run.target.examples, failed.points[:2]])[-s:]
+    chart = Chart.through(run.target, held, s, run.rng)
+    known = Hyperplanes.none(s)
+    if run.model is not None and run.trusted:
+        inside = run.model.in_chart(chart.rows, chart.origin)
+        known = Hyperplanes(inside.rows, inside.offsets, np.zeros(inside.width, np.intp))
+    model = ChartSearch(run, chart, known).find()
+    if model is None:
+        return failed
+    return run.complete(run.lift(model, chart))
+
+
+def _contradicting(run: LabelsRun, target: Remembered, model: Model) -> tuple[int, int]:
+    """Count the answers of the run that contradict a model, and all of them."""
+    code = {name: i for i, name in enumerate(run.target.names)}
+    count, _ = contradictions(target.record, model, code, resolvable(run.noise))
+    return count, len(target.record)
+
+
+def _conclude(
+    run: LabelsRun, provenance: Provenance, verdict: Verdict, against: int, total: int
+) -> LabelsResult:
+    """Turn a certificate into a status."""
+    if verdict.passed(against):
+        return _result(run, provenance, Status.RECOVERED, _recovered(run), verdict)
+    seen = (
+        f"{verdict.agreement:.4%} of {run.config.held_out:,} typical inputs have the label that "
+        f"the network predicts; {against:,} of all {total:,} labels contradict it"
+    )
+    if verdict.agreement >= run.config.approximate:
+        return _result(
+            run, provenance, Status.APPROXIMATED,
+            f"{seen}: some units were not found, or the target has more layers", verdict,
+        )  # fmt: skip
+    return _result(
+        run, provenance, Status.PARTIAL,
+        f"{seen}; the hyperplanes of the last subspace are given. The target may have more than "
+        "one hidden layer; recover_span finds the span of the first", verdict,
+    )  # fmt: skip
+
+
+def _recovered(run: LabelsRun) -> str:
+    assert run.model is not None
+    spent = run.target.oracle.queries.without_certificate
+    return (
+        f"{run.model.width} units, {run.model.classes} labels, {spent:,} labels asked; every "
+        f"held-out label was predicted, down to {max(1e-9, LEVER * run.noise):.0e} from the "
+        "boundary"
+    )
+
+
+def _partial(run: LabelsRun) -> str:
+    found = 0 if run.hyperplanes is None else len(run.hyperplanes)
+    return (
+        f"{found} hyperplanes were found in a subspace, but no outputs on them explain the "
+        "boundary there: the target may have more than one hidden layer, or units that lie too "
+        "close; recover_span finds the span of the first layer"
+    )
+
+
+def as_network(model: Model, names: list[float], noise: float) -> ReLUNetwork:
+    """Return a model as a network whose outputs are in the order of the labels.
+
+    Two classes give one output. Units are turned over where that takes the affine part away.
+    """
+    order = np.argsort(names)
+    out, skip, shift = model.out[order], model.skip[order], model.shift[order]
+    if len(names) == 2:
+        out, skip, shift = out[1:] - out[:1], skip[1:] - skip[:1], shift[1:] - shift[:1]
+    else:  # what is added to all outputs does not show; their mean is zero
+        out, skip, shift = out - out.mean(axis=0), skip - skip.mean(axis=0), shift - shift.mean()
+    d = model.rows.shape[1]
+    anchors = -model.offsets[:, None] * model.rows / np.maximum(
+        (model.rows**2).sum(axis=1), np.finfo(float).tiny
+    )[:, None]  # fmt: skip
+    origin = np.zeros(d)
+    value = np.maximum(model.offsets, 0.0) @ out.T + shift
+    units = Units(model.rows, anchors, out, skip, origin, value, np.zeros_like(model.rows))
+    turn = resolve_signs(units, max(FIT_LEVER * noise * float(np.abs(skip).max(initial=0.0)),
+                                    np.finfo(float).tiny))  # fmt: skip
+    if turn is None:
+        return units.network(skip=True)
+    return units.turned(turn).network(skip=False)
+
+
+def _free(run: LabelsRun) -> tuple[str, ...]:
+    """Say what labels leave open."""
+    free = ["a positive scale of all outputs"]
+    if len(run.target.names) > 2:
+        free.append("a function added to all outputs")
+    scales = free_scales(run.asked.inside, run.asked.outside)
+    if scales > 1:
+        free.append(f"{scales - 1} further scales: class boundaries form no cycle there")
+    free.append("units that no boundary crosses among the inputs asked")
+    return tuple(free)
+
+
+def _result(
+    run: LabelsRun, provenance: Provenance, status: Status, message: str,
+    verdict: Verdict | None = None,
+) -> LabelsResult:  # fmt: skip
+    """Return what was found so far."""
+    fields: dict[str, Any] = {"labels": tuple(sorted(run.target.names)), "noise": run.noise}
+    network = None
+    if run.model is not None:
+        model = run.model.padded(len(run.target.names))
+        network = as_network(model, run.target.names, run.noise)
+        fields |= {"width": run.model.width, "free": _free(run)}
+    if verdict is not None:
+        fields["agreement"] = verdict.agreement
+    if run.hyperplanes is not None and run.chart is not None:
+        fields["hyperplanes"] = np.column_stack([run.hyperplanes.rows, run.hyperplanes.offsets])
+        fields["subspace"] = run.chart.rows
+    return LabelsResult(
+        status, message, run.target.oracle.queries, provenance, network=network,
+        certificate=None if verdict is None else verdict.certificate, stages=tuple(run.stages),
+        **fields,
+    )  # fmt: skip

@@ -1,0 +1,319 @@
+"""Outputs from the boundary's equations, and Gauss-Newton on distances to the boundary."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import scipy.linalg
+from scipy.optimize import linprog
+from scipy.sparse import coo_array, csr_array, eye_array, hstack
+from scipy.sparse.csgraph import connected_components
+
+from unrelu._types import FloatArray, IntArray
+from unrelu.labels.boundary import Crossings
+from unrelu.labels.hyperplanes import BLURRED, Duals
+from unrelu.labels.model import UNSEEN, Model
+
+__all__ = ["Fit", "extend", "fit_model", "free_scales", "prune", "solve_outputs"]
+
+
+FIRST_DAMPING = 1e-4
+LEAST_DAMPING = 1e-24
+DAMPINGS = 14
+"""Damping of the fit, over squared singular values of unit columns, and how often it may grow."""
+OUTLYING = 3.0
+"""Misfit over the usual one from which on a crossing counts as an outlier."""
+GAIN = 1e-6
+"""Relative gain of the loss below which a fit has ended."""
+TRIVIAL = 1e-3
+"""Singular values over the largest that rows known to a few parts in 10^4 leave of zeros."""
+COUNTS = 6
+"""Numbers of null vectors tried, from that of the free scales to that of all small ones."""
+LINES = 200
+"""Crossings that take part in the choice among null vectors."""
+ANGLES = 24
+"""Hyperplanes tried for a dual point whose row is known to lie in a plane."""
+TRIALS = 4
+"""Of those, how many are fitted."""
+WEAK = 1e-2
+"""Strength of a unit over the largest below which it is tried to do without it."""
+SMALL = 300
+"""Unknowns up to which a singular value decomposition is affordable."""
+
+
+def free_scales(inside: IntArray, outside: IntArray) -> int:
+    """Count the scales that boundaries leave free: the blocks of the graph of neighbours.
+
+    A boundary gives the difference of two outputs up to a scale; around a cycle of classes the
+    differences add up to zero, which ties their scales. Edges on a common cycle form a block.
+    """
+    edges = np.unique(np.sort(np.stack([inside, outside], axis=1), axis=1), axis=0)
+    if len(edges) == 0:
+        return 0
+    size = int(edges.max()) + 1
+    pairs: list[tuple[int, int]] = []
+    for v in range(size):
+        rest = edges[(edges != v).all(axis=1)]
+        graph = coo_array((np.ones(len(rest)), (rest[:, 0], rest[:, 1])), shape=(size, size))
+        part = connected_components(graph, directed=False)[1]
+        touching = np.flatnonzero((edges == v).any(axis=1))
+        ends = part[edges[touching].sum(axis=1) - v]
+        for c in np.unique(ends):
+            same = touching[ends == c]
+            pairs += [(int(same[0]), int(e)) for e in same]
+    first, second = np.array(pairs).T
+    joined = coo_array((np.ones(len(pairs)), (first, second)), shape=(len(edges), len(edges)))
+    return int(connected_components(joined, directed=False)[0])
+
+
+def solve_outputs(
+    rows: FloatArray, offsets: FloatArray, at: Crossings, classes: int,
+    labelled: tuple[FloatArray, IntArray],
+) -> Model | None:  # fmt: skip
+    """Solve ``F_outside = F_inside`` at all crossings for the outputs, given the hyperplanes.
+
+    The equations are linear and homogeneous: null vectors solve them, one for each free scale,
+    of which ``labelled`` points choose a combination that obeys them.
+    """
+    k, s = rows.shape
+    features = np.concatenate(
+        [np.maximum(at.points @ rows.T + offsets, 0.0), at.points, np.ones((len(at), 1))], axis=1
+    )
+    size = np.sqrt((features**2).mean(axis=0))
+    size = np.where(size > 0, size, 1.0)
+    q = k + s + 1
+    seen = np.unique(np.concatenate([at.inside, at.outside]))
+    number = np.full(classes, -1)
+    number[seen] = np.arange(len(seen))
+    index = np.arange(len(at))
+    matrix = np.zeros((len(at), len(seen), q))
+    matrix[index, number[at.outside]] = features / size
+    matrix[index, number[at.inside]] -= features / size
+    flat = matrix[:, 1:].reshape(len(at), -1)
+    if len(flat) < flat.shape[1]:
+        return None
+    _, values, right = np.linalg.svd(flat, full_matrices=False)
+    least = free_scales(number[at.inside], number[at.outside])
+    # More null vectors than scales: weights of units that do not switch beside a class.
+    most = max(least, int(np.count_nonzero(values < TRIVIAL * values[0])))
+    best, agreement = None, -1.0
+    for count in np.unique(np.linspace(least, most, COUNTS).astype(int)):
+        heads = np.zeros((count, classes, q))
+        heads[:, seen[1:]] = right[::-1][:count].reshape(count, -1, q) / size
+        head = _obeying(heads, rows, offsets, labelled, at)
+        model = _referred(Model(rows, offsets, head[:, :k], head[:, k : k + s], head[:, -1]))
+        model = _below(model, np.setdiff1d(np.arange(classes), seen), labelled[0]).normalised()
+        share = float((model.labels(labelled[0]) == labelled[1]).mean())
+        share += float((np.abs(model.distances(at)) < BLURRED).mean())
+        if share > agreement:
+            best, agreement = model, share
+        if agreement == 2.0:
+            break
+    return best
+
+
+def _below(model: Model, unseen: IntArray, y: FloatArray) -> Model:
+    """Put classes without a boundary here below the others."""
+    shift = model.shift.copy()
+    shift[unseen] = -UNSEEN * np.abs(model(y)).max(initial=0.0)
+    return dataclasses.replace(model, shift=shift)
+
+
+def _referred(model: Model) -> Model:
+    """Subtract output 0 from all."""
+    return Model(
+        model.rows, model.offsets, model.out - model.out[0], model.skip - model.skip[0],
+        model.shift - model.shift[0],
+    )  # fmt: skip
+
+
+def _obeying(
+    heads: FloatArray, rows: FloatArray, offsets: FloatArray,
+    labelled: tuple[FloatArray, IntArray], at: Crossings,
+) -> FloatArray:  # fmt: skip
+    """Combine null vectors such that labels are obeyed, by hinge losses (a linear program).
+
+    A crossing of two classes is a label as well: all others lie below.
+    """
+    few = np.linspace(0, len(at) - 1, min(len(at), LINES)).astype(int)
+    y = np.concatenate([labelled[0], at.points[few]])
+    labels = np.concatenate([labelled[1], at.inside[few]])
+    second = np.concatenate([labelled[1], at.outside[few]])
+    features = np.concatenate(
+        [np.maximum(y @ rows.T + offsets, 0.0), y, np.ones((len(y), 1))], axis=1
+    )
+    values = np.einsum("nq,jcq->ncj", features, heads)
+    margins = values[np.arange(len(y)), labels][:, None, :] - values  # (n, m, j), positive
+    classes = np.arange(values.shape[1])
+    others = (labels[:, None] != classes) & (second[:, None] != classes)
+    lines = margins[others]
+    if len(heads) == 1:
+        sign = 1.0 if np.median(np.sign(lines[:, 0])) >= 0 else -1.0
+        return np.asarray(sign * heads[0])
+    lines = lines / np.maximum(np.linalg.norm(lines, axis=1, keepdims=True), 1e-300)
+    n, j = lines.shape
+    solution = linprog(
+        np.concatenate([np.zeros(j), np.ones(n)]),
+        A_ub=hstack([csr_array(-lines), -eye_array(n)]), b_ub=np.full(n, -0.1 / j),
+        bounds=[(-1.0, 1.0)] * j + [(0.0, None)] * n,
+    )  # fmt: skip
+    weights = solution.x[:j] if solution.x is not None else np.ones(j)
+    return np.asarray(np.einsum("j,jcq->cq", weights, heads))
+
+
+@dataclasses.dataclass(frozen=True)
+class Fit:
+    """A fitted model; ``misfit`` is the distance of each crossing over its own error."""
+
+    model: Model
+    misfit: FloatArray
+
+
+def fit_model(model: Model, at: Crossings, *, steps: int, noise: float, within: float) -> Fit:
+    """Minimise the crossings' distances to the boundary over all parameters.
+
+    First with weights that forget outliers (Cauchy), as a model that lacks a unit is right
+    where that does not count; what then is more than ``within`` errors off has a full say.
+    """
+    fit = _descend(model, at, steps, noise, OUTLYING)
+    if (fit.misfit > within).any():
+        plain = _descend(fit.model, at, steps, noise, np.inf)
+        if (plain.misfit > within).sum() < (fit.misfit > within).sum():
+            return plain
+    return fit
+
+
+def _descend(model: Model, at: Crossings, steps: int, noise: float, outlying: float) -> Fit:
+    """Levenberg-Marquardt.
+
+    Outputs of zero solve every equation, so that the step along their scale is held at zero.
+    """
+    error = np.maximum(at.error, noise)
+    damping = FIRST_DAMPING
+    for _ in range(steps):
+        value, gradient = model.differences(at.points, at.inside, at.outside)
+        length = np.linalg.norm(gradient, axis=1)
+        if not (length > 0).all():
+            break
+        misfit = np.abs(value) / (length * error)
+        scale = max(1.0, float(np.median(misfit)))
+        weight = 1.0 / (length * error * np.sqrt(1.0 + (misfit / (outlying * scale)) ** 2))
+        system = _System(
+            model.jacobian(at.points, at.inside, at.outside) * weight[:, None], -value * weight,
+            model.output_vector(),
+        )  # fmt: skip
+        old = _loss(model, at, error, scale, outlying)
+        for _ in range(DAMPINGS):
+            trial = model.moved(system.step(damping))
+            new = _loss(trial, at, error, scale, outlying)
+            if new < old:
+                break
+            damping *= 10.0
+        else:
+            break
+        damping = max(0.01 * damping, LEAST_DAMPING)
+        model = trial
+        if old - new < GAIN * old:
+            break
+    return Fit(model, np.abs(model.distances(at)) / error)
+
+
+def _loss(model: Model, at: Crossings, error: FloatArray, scale: float, outlying: float) -> float:
+    """Return the mean loss, infinite where the model broke down."""
+    misfit = model.distances(at) / error / scale
+    if np.isfinite(outlying):
+        loss = float(np.log1p((misfit / outlying) ** 2).mean())
+    else:
+        loss = float((misfit**2).mean())
+    return loss if np.isfinite(loss) else np.inf
+
+
+def extend(
+    fit: Fit, at: Crossings, duals: Duals, *, steps: int, noise: float, within: float
+) -> Fit:
+    """Add the unit that explains most of what is left, among those that dual points allow.
+
+    A dual point leaves an angle open. Each of a few is tried as a further column of the fit's
+    linear problem; the best starts a fit of everything.
+    """
+    model = fit.model
+    turn = np.pi * np.arange(ANGLES) / ANGLES
+    circle = np.stack([np.cos(turn), np.sin(turn)])
+    rows = np.einsum("nsx,xa->nas", duals.spans, circle).reshape(-1, model.rows.shape[1])
+    offsets = -np.einsum("ns,ns->n", rows, np.repeat(duals.points, ANGLES, axis=0))
+    value, gradient = model.differences(at.points, at.inside, at.outside)
+    error = np.maximum(at.error, noise)
+    weight = 1.0 / (np.linalg.norm(gradient, axis=1) * error)
+    columns = model.jacobian(at.points, at.inside, at.outside) * weight[:, None]
+    columns /= np.maximum(np.linalg.norm(columns, axis=0), np.finfo(float).tiny)
+    basis, sizes, _ = np.linalg.svd(columns, full_matrices=False)
+    basis = basis[:, sizes > TRIVIAL**2 * sizes[0]]
+    left = value * weight
+    left -= basis @ (basis.T @ left)
+    hidden = np.maximum(at.points @ rows.T + offsets, 0.0) * weight[:, None]
+    found, most = fit, 0.0
+    gains = np.zeros(len(rows))
+    for c in range(1, model.classes):
+        sign = (at.outside == c).astype(float) - (at.inside == c)
+        column = sign[:, None] * hidden
+        before = np.linalg.norm(column, axis=0)
+        column -= basis @ (basis.T @ column)
+        length = np.linalg.norm(column, axis=0)
+        usable = length > TRIVIAL * before
+        gains += np.where(usable, (left @ column) / np.where(usable, length, 1.0), 0.0) ** 2
+    for i in np.argsort(-gains)[:TRIALS]:
+        out = np.concatenate([model.out, np.zeros((model.classes, 1))], axis=1)
+        trial = dataclasses.replace(
+            model, rows=np.concatenate([model.rows, rows[i][None]]),
+            offsets=np.append(model.offsets, offsets[i]), out=out,
+        )  # fmt: skip
+        new = fit_model(trial, at, steps=steps // 3, noise=noise, within=within)
+        explained = float((new.misfit <= within).mean())
+        if explained > most:
+            found, most = new, explained
+    return found if most > float((fit.misfit <= within).mean()) else fit
+
+
+def prune(fit: Fit, at: Crossings, *, steps: int, noise: float, within: float) -> Fit:
+    """Drop units, weakest first, without which all crossings are explained as before."""
+    folded = fit.model.folded(at.points)
+    if folded is not fit.model:
+        fit = fit_model(folded, at, steps=steps, noise=noise, within=within)
+    while fit.model.width:
+        strength = np.abs(fit.model.out).max(axis=0)
+        weakest = np.arange(fit.model.width) == int(np.argmin(strength))
+        if float(strength.min()) > WEAK * float(strength.max()):
+            break
+        trial = fit_model(fit.model.without(weakest), at, steps=steps, noise=noise, within=within)
+        if (trial.misfit > max(within, float(fit.misfit.max()))).any():
+            break
+        fit = trial
+    return fit
+
+
+class _System:
+    """A damped least-squares problem: scaled columns, one direction held."""
+
+    def __init__(self, matrix: FloatArray, target: FloatArray, held: FloatArray) -> None:
+        size = np.linalg.norm(matrix, axis=0)
+        self.size = np.where(size > 0, size, 1.0)
+        scaled = matrix / self.size
+        held = held * self.size
+        held = held / max(float(np.linalg.norm(held)), np.finfo(float).tiny)
+        # As stiff as all equations together.
+        scaled = np.concatenate([scaled, np.sqrt(len(self.size)) * held[None]])
+        self.gram = scaled.T @ scaled
+        self.right = scaled[:-1].T @ target
+        self.values: FloatArray | None = None
+        if len(self.size) <= SMALL:
+            _, self.values, self.vectors = np.linalg.svd(scaled, full_matrices=False)
+
+    def step(self, damping: float) -> FloatArray:
+        """Return the step for a damping, in units of the scaled columns."""
+        if self.values is not None:
+            part = (self.vectors @ self.right) / (self.values**2 + damping)
+            return np.asarray((self.vectors.T @ part) / self.size)
+        damped = self.gram + max(damping, 1e-13) * np.eye(len(self.size))
+        solved = scipy.linalg.cho_solve(scipy.linalg.cho_factor(damped), self.right)
+        return np.asarray(solved / self.size)

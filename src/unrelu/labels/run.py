@@ -1,0 +1,188 @@
+"""One run of the extraction from labels: its stages, in order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from unrelu.labels.boundary import Crossings, find_near
+from unrelu.labels.charts import Chart, Target
+from unrelu.labels.config import LabelsConfig
+from unrelu.labels.design import ask_predicted, predicted_crossings, stays
+from unrelu.labels.fit import fit_model, solve_outputs
+from unrelu.labels.hyperplanes import Hyperplanes
+from unrelu.labels.lift import lift_model
+from unrelu.labels.model import Model
+from unrelu.progress import Progress
+from unrelu.result import StageReport
+
+__all__ = ["LabelsRun", "OneLabel"]
+
+DRAWS = 64
+"""Typical inputs asked at a time in search of two labels."""
+STEPS = 15
+"""Steps of a fit at most; most end after six."""
+LIFT_POOL = 4096
+"""Segments drawn for the lift, of which roomy points are taken."""
+CHECKS = 256
+"""Boundary points at which a model is compared with the target, by two labels each."""
+FOLLOWS = 6
+"""How often a model is fitted again to points where it failed."""
+DISTINCT = 1e-7
+"""Least distance within which predicted boundary points are expected, in units of the inputs."""
+LEVER = 1e3
+"""The same, over the labels' resolution: units that few crossings switch are known less well."""
+JOINT = 2600
+"""Parameters up to which all are fitted at once: the normal equations take their cube."""
+
+
+class OneLabel(Exception):
+    """All that typical inputs show is one label."""
+
+
+class LabelsRun:
+    """What a run knows: labels, the noise, a chart and its hyperplanes, a model."""
+
+    def __init__(
+        self, target: Target, rng: np.random.Generator, progress: Progress, config: LabelsConfig
+    ) -> None:
+        self.target, self.rng, self.progress, self.config = target, rng, progress, config
+        self.stages: list[StageReport] = []
+        self.model: Model | None = None
+        self.noise = 0.0
+        self.asked = Crossings.none(target.domain.dimension)
+        self.chart: Chart | None = None
+        self.hyperplanes: Hyperplanes | None = None
+        self.whole = Chart.whole(target)
+        self.trusted, self.worst = False, 0
+        self.labelled = np.empty((0, self.whole.dimension)), np.empty(0, np.intp)
+        self.expect: Callable[[int], None] = lambda units: None
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[dict[str, Any]]:
+        """Count labels and time of one stage; details may be added to the dict."""
+        oracle, details = self.target.oracle, dict[str, Any]()
+        before, start = oracle.queries.total, time.perf_counter()
+        self.progress.update(name, 0, None)
+        try:
+            with oracle.stage(name):
+                yield details
+        finally:
+            spent = oracle.queries.total - before
+            seconds = time.perf_counter() - start
+            self.stages.append(StageReport(name, spent, seconds, details=details))
+            self.progress.update(name, 1, 1, f"{spent:,} labels {details}")
+
+    # ------------------------------------------------------------------ look
+
+    def look(self) -> None:
+        """Ask typical inputs until every label that is not rare has been seen."""
+        with self.stage("look") as details:
+            for _ in range(self.config.rounds):
+                before = len(self.target.names)
+                x = self.target.domain.draw(DRAWS, self.rng)
+                labels = self.target.ask(x)
+                self.labelled = (
+                    np.concatenate([self.labelled[0], x]),
+                    np.concatenate([self.labelled[1], labels]),
+                )
+                if len(self.target.names) == before > 1:
+                    break
+            details["labels"] = len(self.target.names)
+        if len(self.target.names) < 2:
+            raise OneLabel
+
+    def dimension(self) -> int:
+        """Return how many dimensions a subspace has: room for an input of every class."""
+        classes = len(self.target.names)
+        return min(self.whole.dimension, self.config.dimension + classes - 2)
+
+    def remember(self, chart: Chart, at: Crossings) -> None:
+        """Keep precise crossings for the joint fit, as points of the inputs."""
+        self.asked = self.asked.joined(
+            Crossings(
+                chart.inputs(at.points), at.directions @ chart.rows / chart.scale, at.inside,
+                at.outside, at.error * chart.scale,
+            )
+        )  # fmt: skip
+
+    def lift(self, model: Model, chart: Chart) -> Model:
+        """Take a chart's model to all inputs."""
+        if chart.dimension == self.whole.dimension:
+            return model.on_inputs(chart.rows, chart.origin)
+        with self.stage("lift") as details:
+            lifted, asked = lift_model(
+                model,
+                chart,
+                self.rng,
+                finest=self.noise / chart.scale / 2.0,
+                pool=LIFT_POOL,
+            )
+            self.asked = self.asked.joined(asked)
+            off = np.abs(lifted.distances(asked))
+            details |= {"points": len(asked), "off": float(np.median(off)),
+                        "worst": float(off.max())}  # fmt: skip
+        return lifted
+
+    def polish(self, model: Model) -> Model:
+        """Fit all parameters to all precise crossings, where that can be afforded."""
+        if model.unknowns > JOINT:
+            return model
+        margin = self.config.margin
+        with self.stage("fit") as details:
+            fit = fit_model(model, self.asked, steps=STEPS, noise=self.noise, within=margin)
+            bad = fit.misfit > margin
+            if bad.any():  # outputs may be far off where no chart has shown them
+                solved = solve_outputs(
+                    model.rows, model.offsets, self.asked, len(self.target.names), self.labelled
+                )
+                if solved is not None:
+                    other = fit_model(
+                        solved, self.asked, steps=STEPS, noise=self.noise, within=margin
+                    )
+                    fit = other if (other.misfit > margin).sum() < bad.sum() else fit
+            details |= {"points": len(self.asked), "misfit": float(np.median(fit.misfit)),
+                        "bad": int((fit.misfit > margin).sum())}  # fmt: skip
+        return fit.model
+
+    def complete(self, model: Model) -> Crossings:
+        """Fit, predict, follow where that fails, and fit again; return where it still fails.
+
+        The better of this model and the last one is kept.
+        """
+        within = max(DISTINCT, LEVER * self.noise)
+        for turn in range(FOLLOWS + 1):
+            model = self.polish(model.padded(len(self.target.names)))
+            failed = self.failing(model, CHECKS, within)
+            if len(failed) == 0 or turn == FOLLOWS or model.unknowns > JOINT:
+                break
+            self.follow(failed, CHECKS // 4)
+        if self.model is None or len(failed) < self.worst:
+            self.model, self.worst = model, len(failed)
+            self.trusted = len(failed) < CHECKS // 2
+        return failed
+
+    def failing(self, model: Model, count: int, within: float) -> Crossings:
+        """Return predicted boundary points beside which labels disagree."""
+        with self.stage("check") as details:
+            pool = predicted_crossings(model, self.whole, 6 * count, self.rng, room=within)
+            at = pool.take(np.arange(min(count, len(pool))))
+            wrong = ~stays(self.whole, at, within)
+            details |= {"points": len(at), "wrong": int(wrong.sum())}
+        return at.take(wrong)
+
+    def follow(self, failed: Crossings, most: int) -> None:
+        """Find the boundary where a model failed, for the next fit."""
+        with self.stage("check") as details:
+            at = failed.take(self.rng.permutation(len(failed))[:most])
+            found = ask_predicted(
+                self.whole, at, half=self.config.step, finest=self.noise / 2.0, reach=8.0
+            )
+            lost = np.isnan(found.error)
+            near = find_near(self.whole, at.points[lost], self.rng, self.noise / 2.0)
+            self.asked = self.asked.joined(found.take(~lost)).joined(near)
+            details |= {"followed": len(at), "near": len(near)}

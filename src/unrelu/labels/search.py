@@ -1,0 +1,276 @@
+"""The search of one subspace: hyperplanes, outputs, and a model as sharp as labels allow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from unrelu._types import FloatArray, IntArray
+from unrelu.labels.boundary import (
+    GROWTH,
+    Crossings,
+    between,
+    find_crossings,
+    find_near,
+    measure_noise,
+)
+from unrelu.labels.charts import Chart
+from unrelu.labels.design import ask_predicted, choose, predicted_crossings, stays
+from unrelu.labels.fit import Fit, extend, fit_model, prune, solve_outputs
+from unrelu.labels.hyperplanes import BLURRED, Hyperplanes, pair_up, unmatched
+from unrelu.labels.model import Model
+from unrelu.labels.run import DRAWS, STEPS, LabelsRun
+from unrelu.labels.walks import Explorer, Precision
+
+__all__ = ["ChartSearch"]
+
+OVER = 1.2
+"""Crossings of a class over the unknowns of its output, before these are solved for."""
+GROWING = 0.25
+"""Part by which their number grows with every turn that failed."""
+POOL = 40
+"""Segments drawn for every unknown, of which a model chooses where to ask."""
+
+
+class ChartSearch:
+    """Searches a chart: walks, outputs, predictions, precision, in turn until all fit.
+
+    Attributes
+    ----------
+    draws, labels
+        Typical points of the chart and their labels.
+    trial
+        The last model that was fitted, right or wrong.
+    """
+
+    def __init__(self, run: LabelsRun, chart: Chart, known: Hyperplanes) -> None:
+        self.run, self.chart, self.known = run, chart, known
+        self.config, self.rng = run.config, run.rng
+        self.draws: FloatArray = np.empty((0, chart.dimension))
+        self.labels: IntArray = np.empty(0, np.intp)
+        self.trial: Model | None = None
+        self.turns = 0
+        run.chart = chart
+
+    def find(self) -> Model | None:
+        """Return the model that explains the chart's boundary; the last trial if none does."""
+        run, chart = self.run, self.chart
+        seeds = Crossings.none(chart.dimension)
+        with run.stage("search"):
+            self._draw(chart.coordinates(run.target.examples[: chart.dimension]))
+            self._draw(chart.draw(DRAWS // 2, self.rng))
+            explorer = self._explorer()
+        for _ in range(self.config.rounds):
+            with run.stage("search") as details:
+                found = self._explore(explorer, seeds)
+                details |= {"hyperplanes": len(found), "dual points": len(explorer.duals)}
+            run.hyperplanes = found
+            run.expect(len(found))
+            with run.stage("outputs") as details:
+                model, seeds = self._outputs(explorer, found, details)
+            if model is not None:
+                with run.stage("predictions") as details:
+                    model, seeds = self._predicted(explorer, model, details)
+            if model is not None:
+                with run.stage("sharpen") as details:
+                    model, seeds = self._sharpen(explorer, model, details)
+            if model is not None:
+                return model
+        return self.trial
+
+    def _draw(self, y: FloatArray) -> None:
+        """Ask for the labels of points, and keep them."""
+        self.labels = np.concatenate([self.labels, self.chart.ask(y)])
+        self.draws = np.concatenate([self.draws, y])
+
+    def _explorer(self) -> Explorer:
+        """Measure the noise, and fit the lengths of the search to it."""
+        config, chart, step = self.config, self.chart, self.config.step
+        if not self.run.noise:
+            at = find_crossings(chart, self.draws, self.labels, config.starts, self.rng, step)
+            self.run.noise = measure_noise(chart, at, self.rng, step=step) * chart.scale
+        noise = self.run.noise / chart.scale
+        step = max(step, noise * 2.0**config.bits)
+        return Explorer(
+            chart, self.rng, Precision(step, step * 2.0**-config.bits, noise),
+            margin=config.margin, tangents=config.tangents,
+        )  # fmt: skip
+
+    def _explore(self, explorer: Explorer, seeds: Crossings) -> Hyperplanes:
+        """Walk from places until none meets a wall that is not known."""
+        config = self.config
+        before = len(explorer.places)
+        explorer.add(seeds)
+        if len(explorer.places) == before:  # nowhere to go on from
+            self._draw(self.chart.draw(DRAWS // 2, self.rng))
+            seeds = find_crossings(
+                self.chart, self.draws, self.labels, config.starts, self.rng,
+                explorer.precision.finest,
+            )  # fmt: skip
+            explorer.crossings = explorer.crossings.joined(seeds)
+            explorer.add(seeds)
+        found = self.known.joined(pair_up(explorer.duals, config.margin))
+        while explorer.sweep(found, config.starts):
+            found = self.known.joined(pair_up(explorer.duals, config.margin))
+            self.run.progress.update(
+                "search", len(explorer.duals), None, f"{len(found)} hyperplanes"
+            )
+        return found
+
+    def _outputs(
+        self, explorer: Explorer, found: Hyperplanes, details: dict[str, Any]
+    ) -> tuple[Model | None, Crossings]:
+        """Solve for the outputs, fit all, and compare; returns a model or where it fails."""
+        config, chart = self.config, explorer.chart
+        finest = explorer.precision.finest
+        none = Crossings.none(chart.dimension)
+        self._top_up(explorer, len(found))
+        rough, off = self._rough(explorer, found)
+        details["off"] = off
+        if rough is None or not off < BLURRED:
+            return None, none
+        half = max(off, 16.0 * finest)
+        pool = predicted_crossings(rough, chart, POOL * rough.unknowns, self.rng, room=half)
+        count = max(0, int(config.surplus * rough.unknowns) - len(explorer.crossings))
+        design = pool.take(choose(rough, pool, count))
+        at = ask_predicted(chart, design, half=half, finest=finest, reach=1.0)
+        lost = np.isnan(at.error)
+        explorer.crossings = explorer.crossings.joined(at.take(~lost))
+        # Where predictions are lost data are missing first, and units perhaps.
+        fit = self._fit(explorer, rough) if lost.any() else self._explained(explorer, rough)
+        self.trial, bad = fit.model, fit.misfit > config.margin
+        details |= {"units": fit.model.width, "asked": count, "lost": int(lost.sum()),
+                    "bad": int(bad.sum()), "misfit": float(np.median(fit.misfit))}  # fmt: skip
+        if not bad.any() and not lost.any():
+            return fit.model, none
+        return None, self._seeds(explorer, explorer.crossings.take(bad), at.take(lost))
+
+    def _rough(self, explorer: Explorer, found: Hyperplanes) -> tuple[Model | None, float]:
+        """Return a model of the hyperplanes found, and how far its boundary is off.
+
+        What was fitted before competes with it, as that may know more than the hyperplanes.
+        """
+        at, asked = explorer.crossings, self.labels >= 0
+        split = found.splitting(at.points)
+        classes = len(self.run.target.names)
+        model = solve_outputs(
+            split.rows, split.offsets, at, classes, (self.draws[asked], self.labels[asked])
+        )
+        trials = [model, self.trial]
+        best, off, most = None, np.inf, -1.0
+        for trial in trials:
+            if trial is None or trial.classes != classes:
+                continue
+            away = float(np.quantile(np.abs(trial.distances(at)), 0.9))
+            fit = self._fit(explorer, trial)
+            right = float((fit.misfit <= self.config.margin).mean())
+            if right > most or best is None:
+                best, off, most = fit.model, away, right
+        return best, off
+
+    def _fit(self, explorer: Explorer, model: Model) -> Fit:
+        return fit_model(
+            model, explorer.crossings, steps=STEPS, noise=explorer.precision.finest,
+            within=self.config.margin,
+        )  # fmt: skip
+
+    def _explained(self, explorer: Explorer, rough: Model) -> Fit:
+        """Fit a model to all crossings of a chart, with further units where they ask for it."""
+        margin, at = self.config.margin, explorer.crossings
+        noise = explorer.precision.finest
+        fit = self._fit(explorer, rough)
+        while (fit.misfit > margin).any():
+            known = Hyperplanes(
+                fit.model.rows, fit.model.offsets, np.zeros(fit.model.width, np.intp)
+            )
+            free = unmatched(explorer.duals, known, margin)
+            if len(free) == 0:
+                return fit
+            more = extend(fit, at, free, steps=STEPS, noise=noise, within=margin)
+            if more is fit:
+                return fit
+            fit = more
+        return prune(fit, at, steps=STEPS, noise=noise, within=margin)
+
+    def _top_up(self, explorer: Explorer, units: int) -> None:
+        """Find crossings of every class, as many as its output has unknowns and some more."""
+        chart, finest = explorer.chart, explorer.precision.finest
+        self.turns += 1  # what did not suffice is not asked for in vain: every turn more
+        classes = len(self.run.target.names)  # a crossing serves two of them
+        each = 2.0 * (classes - 1) / classes * (units + chart.dimension + 1)
+        need = int(OVER * each * (1.0 + (self.turns - 1) * GROWING)) + 1
+        for c in range(classes):
+            at = explorer.crossings
+            missing = need - int(((at.inside == c) | (at.outside == c)).sum())
+            if missing <= 0:
+                continue
+            # Points of the class: beside its own crossings, and all draws.
+            aside = GROWTH * at.error[:, None] * at.directions
+            y = np.concatenate([self.draws, at.points - aside, at.points + aside])
+            label = np.concatenate([self.labels, at.inside, at.outside])
+            own, others = np.flatnonzero(label == c), np.flatnonzero((label != c) & (label >= 0))
+            if len(own) == 0 or len(others) == 0:
+                continue
+            a, b = self.rng.choice(own, missing), self.rng.choice(others, missing)
+            apart = np.linalg.norm(y[a] - y[b], axis=1) > explorer.precision.step
+            a, b = a[apart], b[apart]
+            explorer.crossings = at.joined(between(chart, y[a], y[b], label[a], label[b], finest))
+
+    def _seeds(self, explorer: Explorer, bad: Crossings, lost: Crossings) -> Crossings:
+        """Return places from which to search on: where a model fails."""
+        most = self.config.starts
+        # Crossings near all that was lost are data for the next fit; a few are explored from.
+        fresh = find_near(explorer.chart, lost.points, self.rng, explorer.precision.finest)
+        explorer.crossings = explorer.crossings.joined(fresh)
+        seeds = bad.take(self.rng.permutation(len(bad))[:most]).joined(fresh)
+        return seeds.take(np.arange(min(most, len(seeds))))
+
+    def _predicted(
+        self, explorer: Explorer, model: Model, details: dict[str, Any]
+    ) -> tuple[Model | None, Crossings]:
+        """Compare a chart's model with the target where it says most, by two labels a point.
+
+        Where it is off the boundary is found and fitted as well, until all is as predicted.
+        """
+        config, chart, finest = self.config, explorer.chart, explorer.precision.finest
+        within = GROWTH**3 * finest
+        for turn in range(config.rounds):
+            pool = predicted_crossings(model, chart, POOL * model.unknowns, self.rng, room=within)
+            at = pool.take(choose(model, pool, int(config.surplus * model.unknowns)))
+            at = at.take(~stays(chart, at, within))
+            details |= {"predictions": turn + 1, "wrong": len(at)}
+            if len(at) == 0:
+                return model, at
+            near = ask_predicted(chart, at, half=GROWTH * within, finest=finest, reach=1.0)
+            lost = np.isnan(near.error)
+            explorer.crossings = explorer.crossings.joined(near.take(~lost))
+            fit = self._fit(explorer, model) if lost.any() else self._explained(explorer, model)
+            bad = fit.misfit > config.margin
+            self.trial = model = fit.model
+            if bad.any() or lost.any():
+                return None, self._seeds(explorer, explorer.crossings.take(bad), at.take(lost))
+        return None, Crossings.none(chart.dimension)
+
+    def _sharpen(
+        self, explorer: Explorer, model: Model, details: dict[str, Any]
+    ) -> tuple[Model | None, Crossings]:
+        """Fit a chart's model to boundary points as precise as labels allow."""
+        config, chart = self.config, explorer.chart
+        noise, finest = explorer.precision.noise, explorer.precision.finest
+        room = GROWTH**3 * finest
+        pool = predicted_crossings(model, chart, POOL * model.unknowns, self.rng, room=room)
+        at = pool.take(choose(model, pool, int(config.surplus * model.unknowns)))
+        at = ask_predicted(chart, at, half=finest, finest=noise / 2.0, reach=1.0)
+        lost = np.isnan(at.error)
+        kept = at.take(~lost)
+        fit = fit_model(model, kept, steps=STEPS, noise=noise, within=config.margin)
+        fit = prune(fit, kept, steps=STEPS, noise=noise, within=config.margin)
+        bad = fit.misfit > config.margin**2
+        details |= {"units": fit.model.width, "points": len(at), "bad": int(bad.sum()),
+                    "lost": int(lost.sum()), "misfit": float(np.median(fit.misfit))}  # fmt: skip
+        if bad.any() or lost.any():
+            explorer.crossings = explorer.crossings.joined(kept)
+            return None, self._seeds(explorer, kept.take(bad), at.take(lost))
+        self.run.remember(chart, kept)
+        return fit.model, Crossings.none(chart.dimension)

@@ -1,0 +1,197 @@
+"""Parts of the extraction from labels, against closed forms."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from unrelu.core.record import remembered
+from unrelu.labels.boundary import (
+    Crossings,
+    between,
+    find_crossings,
+    locate,
+    measure_noise,
+    measure_normals,
+)
+from unrelu.labels.charts import Chart, Target
+from unrelu.labels.fit import fit_model, free_scales, solve_outputs
+from unrelu.labels.hyperplanes import Duals, Hyperplanes, pair_up
+from unrelu.labels.model import Model
+from unrelu.lines.domains import as_domain
+from unrelu.oracles import connect
+
+
+def half_space(normal, offset=0.0, single=False):
+    normal = np.asarray(normal, float)
+
+    def target(x):
+        x = x.astype(np.float32) if single else x
+        return (x @ normal.astype(x.dtype) > offset).astype(float)
+
+    oracle = connect(target, input_dim=len(normal), output_dim=1)
+    return Target(remembered(oracle), as_domain("all", len(normal)))
+
+
+def starts(chart, rng, finest=1e-9):
+    y = rng.standard_normal((32, chart.dimension))
+    return find_crossings(chart, y, chart.ask(y), 8, rng, finest)
+
+
+def test_crossings_and_normals_of_a_half_space():
+    rng, normal = np.random.default_rng(0), np.array([1.0, -2.0, 0.5, 0.3])
+    chart = Chart.whole(half_space(normal, 0.2))
+    at = starts(chart, rng)
+    assert np.abs(at.points @ normal - 0.2).max() < 1e-8  # finest times the normal's length
+    found, good = measure_normals(
+        chart, at, rng, step=np.full(len(at), 1e-3), finest=np.full(len(at), 1e-8)
+    )
+    assert good.sum() >= len(at) - 2  # tangential directions may fail
+    sign = np.where(at.outside == chart.target.code(np.array([1.0]))[0], 1.0, -1.0)
+    unit = normal / np.linalg.norm(normal)
+    # finest over step, along three directions, times a tangential direction's factor of ten.
+    assert np.linalg.norm(found[good] - sign[good, None] * unit, axis=1).max() < 3e-4
+
+
+@pytest.mark.parametrize(("single", "least", "most"), [(False, 1e-17, 1e-13), (True, 1e-9, 1e-5)])
+def test_the_noise_is_that_of_the_arithmetic(single, least, most):
+    rng = np.random.default_rng(1)
+    chart = Chart.whole(half_space(rng.standard_normal(6), 0.1, single))
+    assert least < measure_noise(chart, starts(chart, rng, 1e-3), rng, step=1e-3) < most
+
+
+def test_a_bracket_moves_on_to_the_boundary():
+    chart = Chart.whole(half_space([1.0, 0.0]))
+    base = np.array([[-5.0, 0.0], [0.5, 0.0], [-5.0, 0.0]])
+    ahead = np.tile([[1.0, 0.0]], (3, 1))
+    chart.ask(np.array([[-1.0, 0.0], [1.0, 0.0]]))
+    offset, error = locate(
+        chart, base, ahead, np.zeros(3, np.intp), np.ones(3, np.intp), guess=np.zeros(3),
+        half=np.full(3, 0.01), finest=1e-6, reach=np.array([100.0, 100.0, 1.0]),
+    )  # fmt: skip
+    assert offset[:2] == pytest.approx([5.0, -0.5], abs=1e-6)
+    assert np.isnan(offset[2])  # out of reach
+    assert error[0] <= 1e-6
+
+
+def test_two_dual_points_give_the_row():
+    rng, s = np.random.default_rng(3), 6
+    row = rng.standard_normal(s)
+    row /= np.linalg.norm(row)
+    duals = Duals.none(s)
+    for _ in range(2):
+        before = rng.standard_normal(s)
+        after = before + rng.uniform(0.5, 1.0) * row
+        point = rng.standard_normal(s)
+        point -= (row @ point + 0.3) * row  # on the hyperplane
+        before, after = before / np.linalg.norm(before), after / np.linalg.norm(after)
+        duals = duals.with_one(point, before, after, 1e-6)
+    found = pair_up(duals, 6.0)
+    assert len(found) == 1
+    sign = np.sign(found.rows[0] @ row)
+    assert found.rows[0] == pytest.approx(sign * row, abs=1e-9)  # the data are exact
+    assert found.offsets[0] == pytest.approx(sign * 0.3, abs=1e-9)
+
+
+def test_dual_points_that_share_a_facet_give_nothing():
+    """Their spans meet in the facet's own normal, which is no unit's row."""
+    rng, s = np.random.default_rng(4), 6
+    shared, duals = rng.standard_normal(s), Duals.none(s)
+    shared /= np.linalg.norm(shared)
+    for _ in range(2):
+        other = rng.standard_normal(s)
+        duals = duals.with_one(np.zeros(s), shared, other / np.linalg.norm(other), 1e-6)
+    assert len(pair_up(duals, 6.0)) == 0
+
+
+def test_one_hyperplane_is_not_taken_twice():
+    rows = np.array([[1.0, 0.0]])
+    one = Hyperplanes(rows, np.array([0.5]), np.array([2]))
+    turned = Hyperplanes(-rows, np.array([-0.5]), np.array([2]))
+    assert len(one.joined(turned)) == 1
+    assert len(one.joined(Hyperplanes(rows, np.array([0.9]), np.array([2])))) == 2
+
+
+@pytest.mark.parametrize(
+    ("edges", "scales"),
+    [([(0, 1)], 1), ([(0, 1), (1, 2), (2, 0)], 1), ([(0, 1), (1, 2)], 2),
+     ([(0, 1), (1, 2), (2, 0), (2, 3)], 2), ([(0, 1), (1, 2), (2, 3), (3, 0)], 1)],
+)  # fmt: skip
+def test_scales_that_no_cycle_ties(edges, scales):
+    inside, outside = np.array(edges).T
+    assert free_scales(inside, outside) == scales
+
+
+def model_and_crossings(rng, k=3, s=4, m=3, n=200):
+    model = Model(
+        rng.standard_normal((k, s)), 0.3 * rng.standard_normal(k),
+        np.concatenate([np.zeros((1, k)), rng.standard_normal((m - 1, k))]),
+        np.concatenate([np.zeros((1, s)), rng.standard_normal((m - 1, s))]),
+        np.concatenate([[0.0], 0.3 * rng.standard_normal(m - 1)]),
+    ).normalised()  # fmt: skip
+    oracle = connect(lambda x: model.labels(x).astype(float), input_dim=s, output_dim=1)
+    target = Target(remembered(oracle), as_domain("all", s))
+    target.names, target.examples = [float(c) for c in range(m)], np.zeros((m, s))
+    chart = Chart.whole(target)
+    y = rng.standard_normal((2 * n, s))
+    labels = chart.ask(y)
+    unequal = np.flatnonzero(labels[:n] != labels[n:])
+    at = between(chart, y[unequal], y[n + unequal], labels[unequal], labels[n + unequal], 1e-14)
+    return model, at, (y, labels)
+
+
+def test_outputs_are_the_null_vector_of_the_boundary():
+    model, at, labelled = model_and_crossings(np.random.default_rng(5))
+    solved = solve_outputs(model.rows, model.offsets, at, 3, labelled)
+    assert solved is not None
+    # Exact crossings: the null vector is exact up to the condition of the equations.
+    assert solved.out == pytest.approx(model.out, abs=1e-8)
+    assert solved.skip == pytest.approx(model.skip, abs=1e-8)
+
+
+def test_a_fit_returns_to_the_truth_and_does_not_collapse():
+    rng = np.random.default_rng(5)
+    model, at, _ = model_and_crossings(rng)
+    disturbed = model.moved(1e-3 * rng.standard_normal(model.unknowns))
+    fit = fit_model(disturbed, at, steps=30, noise=1e-15, within=6.0)
+    assert np.abs(fit.model.distances(at)).max() < 1e-12
+    assert np.linalg.norm(fit.model.out) > 0.1  # outputs of zero would fit as well
+    assert fit.model.rows == pytest.approx(model.rows, abs=1e-8)
+
+
+def test_the_jacobian_is_the_derivative():
+    rng = np.random.default_rng(6)
+    model, at, _ = model_and_crossings(rng)
+    at = at.take(np.arange(20))
+    step = rng.standard_normal(model.unknowns)
+    matrix = model.jacobian(at.points, at.inside, at.outside)
+
+    def value(t: float):
+        theta = model.vector() + t * step
+        k, s = model.rows.shape
+        head = np.concatenate([np.zeros((1, k + s + 1)), theta[k * (s + 1) :].reshape(2, -1)])
+        moved = Model(
+            theta[: k * s].reshape(k, s), theta[k * s : k * (s + 1)], head[:, :k],
+            head[:, k : k + s], head[:, -1],
+        )  # fmt: skip
+        return moved.differences(at.points, at.inside, at.outside)[0]
+
+    # A central difference of a quadratic (products of two parameters) is exact up to rounding.
+    difference = (value(1e-6) - value(-1e-6)) / 2e-6
+    assert difference == pytest.approx(matrix @ step, abs=1e-7)
+
+
+def test_a_unit_that_never_switches_is_folded():
+    rng = np.random.default_rng(7)
+    model, at, _ = model_and_crossings(rng)
+    far = Model(
+        model.rows, np.array([100.0, -100.0, model.offsets[2]]), model.out, model.skip, model.shift
+    )
+    folded = far.folded(at.points)
+    assert folded.width == 1
+    assert folded(at.points) == pytest.approx(far(at.points), abs=1e-10)
+
+
+def test_no_crossing_is_an_empty_set():
+    assert len(Crossings.none(3)) == 0
+    assert free_scales(np.empty(0, np.intp), np.empty(0, np.intp)) == 0
