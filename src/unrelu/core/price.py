@@ -10,6 +10,7 @@ __all__ = [
     "UNSURE",
     "Allowance",
     "Price",
+    "price_any_depth",
     "price_learner",
     "price_span",
     "price_span_from_labels",
@@ -132,3 +133,12 @@ def price_span_from_labels(d: int, ranks: tuple[float, float]) -> Price:
     """Return the same from labels: a bisection a normal's entry."""
     low, high = (rank * (60.0 * d + 4000.0) for rank in ranks)
     return _range(low, high)
+
+
+def price_any_depth(d: int, m: int, hyperplanes: float) -> Price:
+    """Return the price of any number of hidden layers, whose units one line shows."""
+
+    def price(k: float, each: float) -> float:
+        return k * (d + 1.0 + m) * each + 12_300.0
+
+    return _range(price(hyperplanes, 4.0), price(hyperplanes, 15.0))
