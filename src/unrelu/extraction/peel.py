@@ -60,6 +60,15 @@ class _Outcome:
 
 def peel(run: Peeling, *, depth: int | None) -> _Outcome:
     """One pass of the loop over all that was asked: from the first layer as far as it goes."""
+    outcome = _peel(run, depth=depth)
+    run.deepest = run.prefix
+    if run.layers[run.prefix.depth].rows:
+        run.deepest = run.prefix.with_layer(*run.layers[run.prefix.depth].arrays())
+    return outcome
+
+
+def _peel(run: Peeling, *, depth: int | None) -> _Outcome:
+    """One pass of the loop over all that was asked: from the first layer as far as it goes."""
     prefix = Prefix(run.domain.dimension)
     for i in range(MOST_LAYERS):
         if len(run.layers) == i:
@@ -72,12 +81,13 @@ def peel(run: Peeling, *, depth: int | None) -> _Outcome:
         run.prefix = prefix
         while len(run.traced) < LINES_FIRST + LINES_EACH * min(i, 2) and not layer.rows:
             run.trace(run.domain.line(run.rng, REACH))
+            run.deepest = prefix
         new = run.find_rows(layer, prefix)
         if not layer.rows:
             return _Outcome(None, f"no unit of hidden layer {i + 1} was found")
         run.complete(layer, prefix)
-        run.deepest = prefix.with_layer(*layer.arrays())
-        left, total = run.unexplained(run.deepest)
+        deepest = prefix.with_layer(*layer.arrays())
+        left, total = run.unexplained(deepest)
         closed = run.close(layer, prefix)
         share = 0.0 if closed is None else closed.share
         miss = sum(int((~r.known).sum()) for r in layer.rows)

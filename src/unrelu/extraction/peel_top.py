@@ -28,6 +28,8 @@ FITS = 1e-7
 """Deviation over the spread of answers up to which the regression explains one."""
 LEFT = 1e-6
 """Part of the linear term that may be left where all signs are right."""
+MOST_BLIND = 5
+"""Rows with weights that are not known, up to which both sides are tried for each."""
 SURPLUS = 1.3
 """Answers per coefficient of the regression at least."""
 
@@ -95,40 +97,65 @@ def close_layers(
     heights = prefix.heights(points)
     theta = np.stack([r.theta for r in rows])
     unknown = ~np.stack([r.known for r in rows])[:, :-1]
-    told = ~((heights > 0)[:, None, :] & unknown[None]).any(axis=(1, 2))
-    a, b = theta[:, :-1], theta[:, -1]
-    n, w = a.shape
+    n, w = unknown.shape
     columns = n + w + 1
-    if told.sum() < SURPLUS * columns:
-        told[:] = True
+    blind = np.flatnonzero(unknown.any(axis=1))
+    # Where a unit is on whose weight is not known, no surface of the row was met: it is on one
+    # side there, and what the weight adds is linear in that unit's height.
+    beyond = ((heights > 0)[:, None, :] & unknown[None]).any(axis=2)
+    told = ~((beyond.sum(axis=1) > 0) & (len(blind) > MOST_BLIND))
     if told.sum() < SURPLUS * columns:
         return None
-    heights, answers, points = heights[told], answers[told], points[told]
-    z = heights @ a.T + b
-    features = np.concatenate([np.abs(z), heights, np.ones((len(z), 1))], axis=1)
+    heights, answers, points, beyond = heights[told], answers[told], points[told], beyond[told]
+    z = heights @ theta[:, :-1].T + theta[:, -1]
     scale = (1.0 + np.linalg.norm(points, axis=1))[:, None]
-    solution, good = _robust(features / scale, answers / scale)
-    half, linear, constant = solution[:n], solution[n:-1], solution[-1]
-    network, free, carriers = _oriented(prefix, a, b, half, linear, constant)
+    best: tuple[FloatArray, BoolArray, FloatArray] | None = None
+    free = blind if len(blind) <= MOST_BLIND else blind[:0]
+    for code in range(1 << len(free)):
+        side = np.ones(n)
+        side[free] = 1.0 - 2.0 * ((code >> np.arange(len(free))) & 1)
+        bent = np.where(beyond, side * z, np.abs(z))
+        features = np.concatenate([bent, heights, np.ones((len(z), 1))], axis=1)
+        solution, good = _robust(features / scale, answers / scale)
+        if best is None or good.mean() > best[1].mean():
+            best = solution, good, side
+    assert best is not None
+    solution, good, side = best
     fits = told.copy()
     fits[told] = good
-    return Closed(network, float(good.mean()), free, carriers, fits, told)
+    network, masks, carriers = _oriented(prefix, theta, unknown, solution, side, heights)
+    return Closed(network, float(good.mean()), masks, carriers, fits, told)
 
 
 def _oriented(
     prefix: Prefix,
-    a: FloatArray,
-    b: FloatArray,
-    half: FloatArray,
-    linear: FloatArray,
-    constant: FloatArray,
+    theta: FloatArray,
+    unknown: BoolArray,
+    solution: FloatArray,
+    side: FloatArray,
+    heights: FloatArray,
 ) -> tuple[ReLUNetwork, list[BoolArray], int]:
     """Choose the signs, and put the network together."""
-    n, m = half.shape
-    columns = (a[:, :, None] * half[:, None, :]).reshape(n, -1).T
-    found = sign_patterns(columns, linear.ravel(), keep=1)
+    a, b = theta[:, :-1].copy(), theta[:, -1]
+    n, m = len(b), solution.shape[1]
+    half, linear, constant = solution[:n], solution[n:-1], solution[-1]
+    clear = ~unknown.any(axis=0)
+    columns = (a[:, clear, None] * half[:, None, :]).reshape(n, -1).T
+    found = sign_patterns(columns, linear[clear].ravel(), keep=1)
     sign = found.patterns[0]
-    rest = linear - a.T @ (half * sign[:, None])
+    for j, k in np.argwhere(unknown):
+        rest = linear[k] - a[:, k] @ (half * sign[:, None])
+        if side[j] == sign[j]:  # on wherever k is
+            a[j, k] = float(rest @ half[j] / (2.0 * sign[j] * (half[j] @ half[j])))
+        else:  # off wherever k is: any weight that is low enough
+            on = heights[:, k] > 0.0
+            z = sign[j] * (heights[on] @ a[j] + b[j])
+            steep = (np.maximum(z, 0.0) / heights[on, k]).max(initial=0.0)
+            a[j, k] = -sign[j] * (1.0 + 2.0 * float(steep))
+    hidden = unknown & (side != sign)[:, None]
+    rest = linear - np.where(hidden, 0.0, a).T @ (half * sign[:, None])
+    on_side = unknown & (side == sign)[:, None]
+    rest -= np.where(on_side, a, 0.0).T @ (half * sign[:, None])
     constant = constant - (half * sign[:, None]).T @ b
     weights = [*prefix.weights, a * sign[:, None]]
     biases = [*prefix.biases, b * sign]
