@@ -15,6 +15,7 @@ from unrelu.core.levels import output_levels
 from unrelu.core.noise import NoiseModel
 from unrelu.extraction.deep_answers import AnswerConfig, Recorder, Saturated, usable_line
 from unrelu.extraction.deep_layers import floored
+from unrelu.extraction.deep_polish import polish
 from unrelu.extraction.peel_lines import (
     Crossings,
     Pieces,
@@ -34,7 +35,8 @@ from unrelu.lines.survey import SurveyLine, calibrate, scan_line
 from unrelu.oracles.base import Oracle
 from unrelu.oracles.wrappers import LogOdds
 from unrelu.progress import Progress
-from unrelu.result import StageReport
+from unrelu.networks import ReLUNetwork
+from unrelu.result import Certificate, StageReport
 
 __all__ = ["Layer", "Peeling"]
 
@@ -57,6 +59,8 @@ DOUBTFUL = 4
 HUNTS, NEAREST = 2, 8
 """Ways traced in a round from inputs that fit to inputs that do not, and among how many of the
 nearest ones each of them starts."""
+TRUSTED = 30.0
+"""Answers farther out than this many typical inputs are not used by the polish."""
 RICH = 6
 """Gradients asked in one go for signs that lines did not tell."""
 
@@ -113,6 +117,11 @@ class Layer:
         """Whether every sign is known."""
         return len(self.signs) == len(self.rows) > 0 and bool((self.signs != 0.0).all())
 
+    @property
+    def missing(self) -> int:
+        """Weights that are not known."""
+        return sum(int((~r.known).sum()) for r in self.rows)
+
     def arrays(self) -> tuple[FloatArray, FloatArray]:
         """Return weights ``(n, w)`` and biases ``(n,)``, with the signs that are known."""
         theta = np.stack([r.theta for r in self.rows])
@@ -134,12 +143,10 @@ class Peeling:
         self.gradients: list[Pieces] = []
         self.layers: list[Layer] = []
         self.prefix = self.deepest = Prefix(oracle.input_dim)
+        self.network: ReLUNetwork | None = None
+        self.certificate: Certificate | None = None
+        self.reference = 0
         self.stages: list[StageReport] = []
-        self.log: list[str] = []
-
-    def say(self, m):
-        import sys,time
-        print(m, '%.1f'%time.process_time(), file=sys.stderr, flush=True)
 
     @contextmanager
     def stage(self, name: str) -> Iterator[dict[str, Any]]:
@@ -163,6 +170,7 @@ class Peeling:
             single = view.inner.output_dim == 1
             high = self.answers.highest_single if single else self.answers.deepest
             self.oracle = Recorder(view, low=-self.answers.deepest, high=high)
+            self.reference = view.reference
         elif self.oracle.output_dim > 1:
             with self.stage("calibration"):
                 typical = self.domain.draw(self.answers.balance, self.rng)
@@ -174,6 +182,18 @@ class Peeling:
         if np.isnan(answers).any():
             raise Saturated
         return answers
+
+    def trace_line(self) -> Traced | None:
+        """Trace a line through typical inputs."""
+        return self.trace(self.domain.line(self.rng, REACH))
+
+    def trace_until(self, count: int, layer: Layer) -> None:
+        """Trace lines until there are enough to look for a layer of which nothing is known."""
+        if layer.rows or len(self.traced) >= count:
+            return
+        self.deepest = self.prefix
+        for _ in range(count - len(self.traced)):
+            self.trace_line()
 
     def trace(self, line: SurveyLine) -> Traced | None:
         """Find the kinks of a line, and the jumps at those that no known unit explains."""
@@ -248,6 +268,36 @@ class Peeling:
                 aside = self.rng.standard_normal((EACH, d)) / np.sqrt(d)
                 wide.append(around + near[:, None] * aside)
         return np.concatenate(wide)
+
+    # ---------------------------------------------------------------- layers
+
+    def layer(self, number: int) -> Layer:
+        """Return a layer as far as it is known, over the units of the one below it."""
+        if len(self.layers) == number:
+            self.layers.append(Layer())
+        layer = self.layers[number]
+        if number:
+            if not layer.fits(self.layers[number - 1]):
+                layer = self.layers[number] = Layer()
+            layer.stands_on(self.layers[number - 1])
+        return layer
+
+    def settle(self) -> None:
+        """Take what a pass has found as known, its last layer included."""
+        last = self.layers[self.prefix.depth]
+        self.deepest = self.prefix.with_layer(*last.arrays()) if last.rows else self.prefix
+
+    def tell(self, number: int, layer: Layer, closed: Closed | None) -> None:
+        """Say how far a layer is."""
+        left, total = self.unexplained(self.prefix.with_layer(*layer.arrays()))
+        share = 0.0 if closed is None else closed.share
+        self.progress.update(
+            f"hidden layer {number + 1}",
+            total - left,
+            total,
+            f"{len(layer.rows)} units, {layer.missing} weights missing, {left} of {total} kinks "
+            f"open, regression explains {share:.3f}",
+        )
 
     # ------------------------------------------------------------------ rows
 
@@ -392,13 +442,12 @@ class Peeling:
         if not prefix.depth:
             return
         with self.stage("weights") as details:
-            before = sum(int((~r.known).sum()) for r in layer.rows)
+            before = layer.missing
             for i, row in enumerate(layer.rows):
                 if not row.known.all():
                     layer.rows[i] = self._completed(layer, row, prefix)
             layer.rows = group_rows([], layer.rows)
-            after = sum(int((~r.known).sum()) for r in layer.rows)
-            details |= {"missing": before, "left": after}
+            details |= {"missing": before, "left": layer.missing}
 
     # ----------------------------------------------------------------- signs
 
@@ -448,3 +497,18 @@ class Peeling:
         """Take a layer for the last hidden one."""
         pieces = self.pieces()
         return close_layers(prefix, layer.rows, pieces.points, pieces.values)
+
+    def sharpen(self, closed: Closed) -> None:
+        """Fit all parameters to all answers near typical inputs."""
+        assert self.noise is not None
+        self.network = closed.network
+        x, y = self.oracle.stored()
+        near = np.linalg.norm(x, axis=1) <= TRUSTED * self.domain.scale
+        if self.network.skip is not None or near.sum() < self.network.parameters:
+            return
+        with self.stage("polish") as details:
+            polished = polish(
+                self.network, x[near], y[near], self.noise.at(x[near]), free=closed.free
+            )
+            details |= {"before": polished.before, "after": polished.after}
+        self.network = polished.network
