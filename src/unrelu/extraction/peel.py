@@ -87,6 +87,8 @@ MOST_LAYERS = 12
 LINES_FIRST, LINES_EACH = 1, 3
 """Lines traced before the first layer is looked for, and so many more before each of the next
 two: rows that several crossings complete need no more queries."""
+PATIENCE = 8
+"""Every so many rounds a network that some answers contradict is certified all the same."""
 ROUNDS = 40
 """Rounds at most; the price ends a run before, as a rule."""
 EXACT = 1e-10
@@ -310,22 +312,32 @@ def _rounds(run: Peeling, depth: int | None) -> _Ended:
         bad, good = reached.bad, reached.good
         if reached.closed is not None:
             run.sharpen(reached.closed)
-            assert run.network is not None and run.noise is not None
-            with run.stage("certificate"):
-                verdict = certify_network(
-                    run.oracle, run.network, run.noise, rng=run.rng, units=run.oracle.units
-                )
-            run.certificate = verdict.certificate
-            if not verdict.message:
-                message = f"all layers were found and agree; {verdict.certificate}"
-                return _Ended(Status.RECOVERED, message, run.network, verdict.certificate)
-            bad, good = (verdict.points[w] for w in (verdict.over > 1.0, verdict.over <= 1.0))
+            bad, good = run.contradicted()
+            if len(bad) == 0 or turn + 1 == ROUNDS or turn % PATIENCE == PATIENCE - 1:
+                verdict = _certified(run)
+                if not verdict.message and len(bad) == 0:
+                    message = f"all layers were found and agree; {verdict.certificate}"
+                    return _Ended(Status.RECOVERED, message, run.network, verdict.certificate)
+                if verdict.message:
+                    over = verdict.over
+                    bad, good = verdict.points[over > 1.0], verdict.points[over <= 1.0]
         if turn % 3 < 2 and len(bad) and len(good):
             run.between(bad, good)
         else:
             run.trace_line()
     message = reached.message if verdict is None else verdict.message
     return _Ended(Status.PARTIAL, message, run.network, run.certificate)
+
+
+def _certified(run: Peeling) -> Verdict:
+    assert run.network is not None
+    assert run.noise is not None
+    with run.stage("certificate"):
+        verdict = certify_network(
+            run.oracle, run.network, run.noise, rng=run.rng, units=run.oracle.units
+        )
+    run.certificate = verdict.certificate
+    return verdict
 
 
 def _result(

@@ -59,6 +59,8 @@ DOUBTFUL = 4
 HUNTS, NEAREST = 2, 8
 """Ways traced in a round from inputs that fit to inputs that do not, and among how many of the
 nearest ones each of them starts."""
+FITTING = 1e-7
+"""Deviation over the spread of answers above which the network does not explain one."""
 TRUSTED = 30.0
 """Answers farther out than this many typical inputs are not used by the polish."""
 RICH = 6
@@ -512,3 +514,14 @@ class Peeling:
             )
             details |= {"before": polished.before, "after": polished.after}
         self.network = polished.network
+
+    def contradicted(self) -> tuple[FloatArray, FloatArray]:
+        """Return the inputs whose answers the network does not explain, and those it does."""
+        assert self.network is not None
+        x, y = self.oracle.stored()
+        norms = np.linalg.norm(x, axis=1)
+        spread = y[norms <= TRUSTED * self.domain.scale].std(axis=0)
+        # What is exact near typical inputs grows with the input elsewhere.
+        allowed = FITTING * np.maximum(1.0, norms / self.domain.scale)[:, None] * spread
+        over = (np.abs(self.network(x) - y) > allowed).any(axis=1)
+        return x[over], x[~over]

@@ -60,7 +60,7 @@ class Closed:
     told: BoolArray
 
 
-def _robust(features: FloatArray, answers: FloatArray, rounds: int = 20) -> tuple[FloatArray, BoolArray]:
+def _robust(features: FloatArray, answers: FloatArray, rounds: int = 10) -> tuple[FloatArray, BoolArray]:
     """Fit as many answers as possible exactly; returns coefficients and which fit."""
     spread = float(np.std(answers, axis=0).max()) or 1.0
     size = np.linalg.norm(features, axis=0)
@@ -119,6 +119,8 @@ def close_layers(
         solution, good = _robust(features / scale, answers / scale)
         if best is None or good.mean() > best[1].mean():
             best = solution, good, side
+        if good.all():
+            break
     assert best is not None
     solution, good, side = best
     fits = told.copy()
