@@ -80,8 +80,9 @@ __all__ = ["AnyDepthResult", "extract_any_depth"]
 
 EXPLAINED = 0.97
 """Part of the gradients that a layer's rows must explain before the next is looked for."""
-LAST = 0.98
-"""Part of the answers that a regression on a layer must explain for it to be the last."""
+LAST, MOSTLY, OPEN = 0.98, 0.5, 0.03
+"""Part of the answers that a regression on a layer must explain for it to be the last; where
+nearly all kinks are explained, no more than ``OPEN`` left, most of the answers are enough."""
 MOST_LAYERS = 12
 """Hidden layers looked for at most."""
 LINES_FIRST, LINES_EACH = 1, 3
@@ -177,14 +178,14 @@ def peel(run: Peeling, depth: int | None) -> Pass:
             return Pass(None, f"no unit of hidden layer {i + 1} was found", nothing, nothing)
         run.complete(layer, prefix)
         closed = run.close(layer, prefix) if depth in {None, i + 2} else None
-        run.tell(i, layer, closed)
-        if closed is not None and closed.share >= LAST:
+        opened = run.open_kinks(i, layer, closed)
+        if closed is not None and closed.share >= (LAST if opened > OPEN else MOSTLY):
             return Pass(closed, "", nothing, nothing)
         found = run.orient(layer, prefix)
         if not layer.oriented or found.share < EXPLAINED:
             points = run.pieces().points
             bad, good = points[found.unexplained], points[found.fitting]
-            if closed is not None and closed.share > 0.5:
+            if closed is not None and closed.share > MOSTLY:
                 points = points[: len(closed.fits)]  # signs may have asked for more since
                 bad, good = points[closed.told & ~closed.fits], points[closed.fits]
             return Pass(
@@ -340,9 +341,7 @@ def _certified(run: Peeling) -> Verdict:
     return verdict
 
 
-def _result(
-    run: Peeling, end: _Ended, provenance: Provenance, outputs: int
-) -> AnyDepthResult:
+def _result(run: Peeling, end: _Ended, provenance: Provenance, outputs: int) -> AnyDepthResult:
     layers = [layer for layer in run.layers[: run.prefix.depth + 1] if layer.rows]
     network = end.network
     if network is not None:

@@ -130,8 +130,11 @@ def known_kinks(points: FloatArray, spread: FloatArray, prefix: Prefix) -> BoolA
 
 
 def _steps(kinks: FloatArray, scale: float, directions: int) -> float:
-    """Return a step that crosses few hyperplanes: one at distance r along a line is crossed by
-    a step h aside with probability about h / (pi r)."""
+    """Return a step that crosses few hyperplanes.
+
+    One at distance r along a line is crossed by a step h aside with probability about
+    h / (pi r).
+    """
     crowd = 1.0 / scale + float((1.0 / np.maximum(kinks, 1e-12 * scale)).sum())
     return EXPECTED * np.pi / (max(1, directions) * crowd)
 

@@ -23,7 +23,15 @@ from unrelu.core.noise import NoiseModel
 from unrelu.extraction.peel_lines import Crossings
 from unrelu.extraction.prefix import Prefix
 
-__all__ = ["Row", "SurfaceTest", "group_rows", "onto_surface", "read_rows", "refit_row", "test_surface"]
+__all__ = [
+    "Row",
+    "SurfaceTest",
+    "group_rows",
+    "onto_surface",
+    "read_rows",
+    "refit_row",
+    "test_surface",
+]
 
 AskPoints = Callable[[FloatArray], FloatArray]
 

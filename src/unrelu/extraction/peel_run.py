@@ -25,17 +25,24 @@ from unrelu.extraction.peel_lines import (
     measure_pieces,
     measure_points,
 )
-from unrelu.extraction.peel_rows import Row, group_rows, onto_surface, read_rows, refit_row, test_surface
+from unrelu.extraction.peel_rows import (
+    Row,
+    group_rows,
+    onto_surface,
+    read_rows,
+    refit_row,
+    test_surface,
+)
 from unrelu.extraction.peel_signs import Orientation, orient_rows
 from unrelu.extraction.peel_top import Closed, close_layers
 from unrelu.extraction.peel_weights import complete_row
 from unrelu.extraction.prefix import Prefix
 from unrelu.lines.domains import as_domain
 from unrelu.lines.survey import SurveyLine, calibrate, scan_line
+from unrelu.networks import ReLUNetwork
 from unrelu.oracles.base import Oracle
 from unrelu.oracles.wrappers import LogOdds
 from unrelu.progress import Progress
-from unrelu.networks import ReLUNetwork
 from unrelu.result import Certificate, StageReport
 
 __all__ = ["Layer", "Peeling"]
@@ -47,7 +54,7 @@ STARTS = (0.5, 1.0, 2.0, 4.0)
 EACH = 25
 """Inputs of so many times the typical length, and how many of each, from which places on
 surfaces are looked for; nothing is asked at them."""
-FIRST_LOOK, SECOND_LOOK = 2, 5
+FIRST_LOOK, SECOND_LOOK = 2, 4
 """Places at which a row is tested: those of the first look reject most that are none."""
 BELIEVED = 0.6
 """Part of the places at which a row must show. Rows show at 0.9 of them or more, units of
@@ -110,7 +117,9 @@ class Layer:
 
     def stands_on(self, below: Layer) -> None:
         """Remember which units the rows are written in."""
-        self.below = [(r.anchor.tobytes(), s) for r, s in zip(below.rows, below.signs, strict=True)]
+        self.below = [
+            (r.anchor.tobytes(), s) for r, s in zip(below.rows, below.signs, strict=True)
+        ]
 
     below: list[tuple[bytes, float]] = dataclasses.field(default_factory=list)
 
@@ -289,8 +298,8 @@ class Peeling:
         last = self.layers[self.prefix.depth]
         self.deepest = self.prefix.with_layer(*last.arrays()) if last.rows else self.prefix
 
-    def tell(self, number: int, layer: Layer, closed: Closed | None) -> None:
-        """Say how far a layer is."""
+    def open_kinks(self, number: int, layer: Layer, closed: Closed | None) -> float:
+        """Return the part of all kinks that no unit up to this layer explains, and tell."""
         left, total = self.unexplained(self.prefix.with_layer(*layer.arrays()))
         share = 0.0 if closed is None else closed.share
         self.progress.update(
@@ -300,12 +309,12 @@ class Peeling:
             f"{len(layer.rows)} units, {layer.missing} weights missing, {left} of {total} kinks "
             f"open, regression explains {share:.3f}",
         )
+        return left / max(1, total)
 
     # ------------------------------------------------------------------ rows
 
     def find_rows(self, layer: Layer, prefix: Prefix) -> int:
-        """Read rows from crossings and test them; returns how many are new.
-        """
+        """Read rows from crossings and test them; returns how many are new."""
         crossings = self.crossings()
         spread = np.zeros(len(crossings))
         known = known_kinks(crossings.points, spread, prefix)
@@ -335,14 +344,11 @@ class Peeling:
         believed, doubtful = self._tested(layer, rows, prefix)
         doubtful = [r for r in doubtful if not r.known.all()]
         doubtful.sort(key=lambda r: (-r.members, -int(r.known.sum())))
-        if doubtful and prefix.depth:
+        if doubtful and prefix.depth and not believed:  # else more is known in the next pass
             with self.stage("weights"):
                 longer = [self._completed(layer, r, prefix) for r in doubtful[:DOUBTFUL]]
             longer = group_rows([], longer)
-            layer.rows += believed
-            more, _ = self._tested(layer, longer, prefix)
-            layer.rows = layer.rows[: len(layer.rows) - len(believed)]
-            believed += more
+            believed, _ = self._tested(layer, longer, prefix)
         taken = {r.anchor.tobytes() for r in believed}
         for row in rows:
             if row.anchor.tobytes() not in taken:
@@ -381,7 +387,8 @@ class Peeling:
         straight = self._straight(
             layer.rows, [rows[i] for i in shown], [np.array(there[i]) for i in shown], prefix
         )
-        believed, doubtful = [], []
+        believed: list[Row] = []
+        doubtful: list[Row] = []
         for i, fine in zip(shown, straight, strict=True):
             row = refit_row(rows[i].seen_at(np.array(there[i])), prefix)
             fine = fine and len(there[i]) > FIRST_LOOK
@@ -391,8 +398,10 @@ class Peeling:
         return believed, doubtful
 
     def _places(self, row: Row, prefix: Prefix) -> tuple[FloatArray, FloatArray]:
-        """Choose places on a row's surface, each as far as can be from where it was seen and
-        from the others: what bends between them is seen to."""
+        """Choose places on a row's surface, far from where it was seen and from each other.
+
+        What bends between them is seen to.
+        """
         x, n = onto_surface(row, prefix, self.starts(row))
         if len(x) == 0:
             return x, n
@@ -455,6 +464,7 @@ class Peeling:
 
     def orient(self, layer: Layer, prefix: Prefix) -> Orientation:
         """Tell the signs of a layer's rows, and whether they explain the gradients."""
+        assert self.noise is not None
         found = orient_rows(self.pieces(), prefix, layer.rows, rng=self.rng)
         if (found.signs == 0.0).any() or found.asked == 0:
             points = self._rich_points(layer, prefix, found)
@@ -475,7 +485,7 @@ class Peeling:
         seen = prefix.view(x)
         known = np.stack([r.known for r in layer.rows])[:, :-1]
         told = ~(seen.on[:, None, :] & ~known[None]).any(axis=(1, 2))
-        x, seen_on, jacobian = x[told], seen.on[told], seen.jacobian[told]
+        x, jacobian = x[told], seen.jacobian[told]
         if len(x) == 0:
             return x
         s = np.linalg.svd(jacobian, compute_uv=False)

@@ -148,8 +148,10 @@ def _solve(
 
 
 def _rare(signs: FloatArray, equations: Sequence[_Equation]) -> FloatArray:
-    """Give rows that nothing told a sign, where nearly all pieces lie on one side: a unit that
-    is on there would have shown."""
+    """Give rows that nothing told a sign, where nearly all pieces lie on one side.
+
+    A unit that is on there would have shown.
+    """
     if len(equations) < SILENT or not (signs != 0.0).any():
         return signs
     above = np.mean([e.side > 0.0 for e in equations], axis=0)
@@ -170,7 +172,9 @@ def orient_rows(
     while True:
         plus, minus = np.zeros(n, dtype=int), np.zeros(n, dtype=int)
         silent = np.zeros((2, n), dtype=int)
-        asked, missed, fitting = 0, [], []
+        asked = 0
+        missed: list[int] = []
+        fitting: list[int] = []
         for e in equations:
             active = np.flatnonzero(signs * e.side >= 0.0)
             tolerance = VANISHES + 100.0 * e.noise
@@ -205,6 +209,6 @@ def orient_rows(
                 np.minimum(plus, minus),
                 len(fitting),
                 asked,
-                np.array(missed, dtype=int),
-                np.array(fitting, dtype=int),
+                np.array(missed, dtype=np.int64),
+                np.array(fitting, dtype=np.int64),
             )

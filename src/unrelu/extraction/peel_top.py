@@ -60,7 +60,9 @@ class Closed:
     told: BoolArray
 
 
-def _robust(features: FloatArray, answers: FloatArray, rounds: int = 10) -> tuple[FloatArray, BoolArray]:
+def _robust(
+    features: FloatArray, answers: FloatArray, rounds: int = 10
+) -> tuple[FloatArray, BoolArray]:
     """Fit as many answers as possible exactly; returns coefficients and which fit."""
     spread = float(np.std(answers, axis=0).max()) or 1.0
     size = np.linalg.norm(features, axis=0)
@@ -103,7 +105,7 @@ def close_layers(
     # Where a unit is on whose weight is not known, no surface of the row was met: it is on one
     # side there, and what the weight adds is linear in that unit's height.
     beyond = ((heights > 0)[:, None, :] & unknown[None]).any(axis=2)
-    told = ~((beyond.sum(axis=1) > 0) & (len(blind) > MOST_BLIND))
+    told: BoolArray = np.asarray(~(beyond.any(axis=1) & (len(blind) > MOST_BLIND)))
     if told.sum() < SURPLUS * columns:
         return None
     heights, answers, points, beyond = heights[told], answers[told], points[told], beyond[told]

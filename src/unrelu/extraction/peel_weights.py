@@ -30,7 +30,7 @@ WINDOW = 4.0
 PLACES = 3
 TRIES = 3
 """Places asked at in one go, of which two must agree, and how often in vain."""
-SHARPEN = 3
+SHARPEN = 2
 """Places at which a weight is measured again."""
 AGREE = 1e-6
 """How well, over one and the weight."""
@@ -145,12 +145,12 @@ def complete_row(
     tried
         How often each weight was asked for in vain, by the row's anchor and the unit.
     """
-    missing = list(np.flatnonzero(~row.known[:-1]))
+    missing = [int(k) for k in np.flatnonzero(~row.known[:-1])]
     progress = True
     while missing and progress:  # a weight that is known opens places for others
         progress = False
         for unit in list(missing):
-            key = row.anchor.tobytes(), int(unit)
+            key = row.anchor.tobytes(), unit
             if tried.get(key, 0) >= TRIES:
                 continue
             x, u, width = _meeting(row, unit, prefix, starts)
@@ -158,9 +158,7 @@ def complete_row(
                 continue
             near = np.argsort(np.linalg.norm(x, axis=1))[: 4 * PLACES]
             chosen = rng.permutation(near)[:PLACES]
-            found = _weights(
-                ask, row, unit, prefix, noise, (x[chosen], u[chosen], width[chosen])
-            )
+            found = _weights(ask, row, unit, prefix, noise, (x[chosen], u[chosen], width[chosen]))
             value = _agreed(found)
             if value is None:
                 tried[key] = tried.get(key, 0) + 1
@@ -169,7 +167,7 @@ def complete_row(
             theta[unit], known[unit] = value, True
             row = dataclasses.replace(row, theta=theta, known=known)
             missing.remove(unit)
-            row = _sharpened(ask, row, int(unit), prefix, noise, starts)
+            row = _sharpened(ask, row, unit, prefix, noise, starts)
             progress = True
     return row
 
@@ -182,8 +180,10 @@ def _sharpened(
     noise: NoiseModel,
     starts: FloatArray,
 ) -> Row:
-    """Measure the last weight again, where its unit is well on: the place of the kink there
-    tells it more precisely than beside the unit's surface."""
+    """Measure the last weight again, where its unit is well on.
+
+    The place of the kink there tells it more precisely than beside the unit's surface.
+    """
     x, n = onto_surface(row, prefix, starts)
     if len(x) == 0:
         return row

@@ -81,7 +81,7 @@ class Prefix:
             heights, jacobian = np.where(on, z, 0.0), slope * on[:, :, None]
 
     def last(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return preactivations ``(n, w)`` and gradients ``(n, w, d)`` of the last layer's units."""
+        """Return preactivations ``(n, w)`` and gradients ``(n, w, d)`` of the last layer."""
         z, slope = x, np.broadcast_to(np.eye(self.dimension), (len(x), *2 * (self.dimension,)))
         for z, slope in self._layers(x):  # noqa: B007 (the last one counts)
             pass
