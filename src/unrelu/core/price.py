@@ -14,6 +14,7 @@ __all__ = [
     "UNSURE",
     "Allowance",
     "Price",
+    "price_any_depth",
     "price_halfspaces",
     "price_labels",
     "price_learner",
@@ -182,3 +183,12 @@ def price_labels(d: int, classes: int, units: float) -> Price:
     """Return the price of a network from labels: a search, then a bisection a parameter."""
     parameters = units * (d + 1.0) + max(1, classes - 1) * (units + 1.0)
     return _range(60.0 * parameters + 6_000.0, 250.0 * parameters + 12_000.0 * classes)
+
+
+def price_any_depth(d: int, m: int, hyperplanes: float) -> Price:
+    """Return the price of any number of hidden layers, whose units one line shows."""
+
+    def price(k: float, each: float) -> float:
+        return k * (d + 1.0 + m) * each + 12_300.0
+
+    return _range(price(hyperplanes, 4.0), price(hyperplanes, 15.0))

@@ -1,0 +1,321 @@
+r"""Rows of the next layer, from places where its units switch.
+
+Where a line crosses the surface of a unit ``(a, b)`` of the layer above the
+known ones, the jump of the gradient has the direction ``n = J^T a`` and
+``<a, h> + b = 0``. If the rows of J that are not zero are independent this tells
+``a`` at the units that are on there, and b, up to a common factor. Crossings of one
+unit agree where they overlap, and complete each other where they do not.
+
+A unit of a layer farther up looks the same, as long as the units between keep their
+state. But its surface bends where one of them switches, and a row's does not: so a
+row is believed where it predicts kinks at places far from where it was seen.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+
+from unrelu._types import BoolArray, FloatArray
+from unrelu.core.noise import NoiseModel
+from unrelu.extraction.peel_lines import Crossings
+from unrelu.extraction.prefix import Prefix
+
+__all__ = [
+    "Row",
+    "SurfaceTest",
+    "group_rows",
+    "onto_surface",
+    "read_rows",
+    "refit_row",
+    "test_surface",
+]
+
+AskPoints = Callable[[FloatArray], FloatArray]
+
+WELL = 1e-4
+"""Least singular value of the Jacobian over its largest, where a row is read from a jump."""
+AGREE = 1e-5
+"""Largest disagreement of two readings of one row of unit length, beside their errors."""
+PRECISE, READ, LOOSE = 1e-12, 1e-8, 1e-5
+"""How precisely a kink's place is known, over the norm of its input, and what entries of a row
+may be off where places tell nothing better: as read, and just found."""
+WRONG = 30.0
+"""Deviations of this many times that, on average, come from a place that is not the row's."""
+SHARED = 3
+"""Numbers that two readings must share to be compared: one is lost to their scale, and two
+that agree by chance to :data:`AGREE` are not met."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A row of a layer, up to its sign.
+
+    Attributes
+    ----------
+    theta
+        Weights and bias ``(w + 1,)``; the known weights have unit length.
+    known
+        Which entries are known; the bias always is.
+    error
+        Of an entry.
+    members
+        How many crossings it was read from.
+    places
+        Points where its surface was found, ``(p, d)``, the first reading's first.
+    """
+
+    theta: FloatArray
+    known: BoolArray
+    error: float
+    members: int
+    places: FloatArray
+
+    @property
+    def anchor(self) -> FloatArray:
+        """Where it was seen first, ``(d,)``; by this it is known again."""
+        return np.asarray(self.places[0])
+
+    def seen_at(self, points: FloatArray) -> Row:
+        """Return the row with more places ``(p, d)``."""
+        return dataclasses.replace(self, places=np.concatenate([self.places, points]))
+
+    def value(self, heights: FloatArray) -> FloatArray:
+        """Return preactivations for ``(n, w)``."""
+        return np.asarray(heights @ self.theta[:-1] + self.theta[-1])
+
+
+def read_rows(crossings: Crossings, prefix: Prefix) -> list[Row]:
+    """Read a row from every crossing that determines one, the most precise first."""
+    usable = np.flatnonzero(np.isfinite(crossings.errors) & (crossings.errors < AGREE))
+    if len(usable) == 0:
+        return []
+    seen = prefix.view(crossings.points[usable])
+    rows: list[Row] = []
+    for i, c in enumerate(usable):
+        on = seen.on[i]
+        jacobian = seen.jacobian[i][on]
+        if not 0 < len(jacobian) <= prefix.dimension:
+            continue
+        left, s, right = np.linalg.svd(jacobian, full_matrices=False)
+        if s[-1] < WELL * s[0]:
+            continue
+        normal = crossings.normals[c]
+        along = right @ normal
+        error = float(crossings.errors[c])
+        if np.linalg.norm(normal - right.T @ along) > AGREE + 30.0 * error:
+            continue  # not a function of the known layers' outputs
+        theta = np.zeros(prefix.width + 1)
+        theta[:-1][on] = left @ (along / s)
+        size = float(np.linalg.norm(theta))
+        theta /= size
+        theta[-1] = -theta[:-1] @ seen.heights[i]
+        known = np.append(on, True)
+        rows.append(Row(theta, known, error / float(s[-1]) / size, 1, crossings.points[[c]]))
+    return sorted(rows, key=lambda r: r.error)
+
+
+def _agreement(one: Row, two: Row) -> float | None:
+    """Return the factor that takes ``two`` to ``one``, or None where they differ."""
+    both = one.known & two.known
+    if np.count_nonzero(both) < SHARED:
+        return None
+    a, b = one.theta[both], two.theta[both]
+    # A bias is as precise as the heights that told it are large.
+    size = 1.0 + max(abs(one.theta[-1]), abs(two.theta[-1]))
+    lengths = float(np.linalg.norm(a[:-1])), float(np.linalg.norm(b[:-1]))
+    if min(lengths) < 1e-3:
+        return None
+    factor = float(a[:-1] @ b[:-1]) / lengths[1] ** 2
+    apart = np.abs(a - factor * b)
+    allowed = AGREE + 30.0 * (one.error + abs(factor) * two.error)
+    if apart[:-1].max() > allowed or apart[-1] > allowed * size:
+        return None
+    return factor
+
+
+def _merged(one: Row, two: Row, factor: float) -> Row:
+    """Return one row of two readings; the more precise one counts where both tell."""
+    theta = one.theta.copy()
+    new = two.known & ~one.known
+    theta[new] = factor * two.theta[new]
+    error = max(one.error, abs(factor) * two.error) if new.any() else one.error
+    size = float(np.linalg.norm(theta[:-1]))
+    members = one.members + two.members
+    places = np.unique(np.concatenate([one.places[1:], two.places]), axis=0)
+    places = np.concatenate([one.places[:1], places])
+    return Row(theta / size, one.known | two.known, error / size, members, places)
+
+
+def _moved(rows: FloatArray, theta: FloatArray, loose: FloatArray) -> tuple[FloatArray, float]:
+    """Return the change that brings ``rows @ theta`` nearest to zero, and what is left."""
+    matrix = np.concatenate([rows, np.diag(1.0 / loose)])
+    right = np.concatenate([-rows @ theta, np.zeros(len(theta))])
+    change = np.linalg.lstsq(matrix, right, rcond=None)[0]
+    return change, float(((matrix @ change - right) ** 2).sum())
+
+
+def refit_row(row: Row, prefix: Prefix, fresh: int | None = None) -> Row:
+    """Fit a row to all places where its surface was found.
+
+    A kink's place is far more precise than the jump of a gradient, but tells one number only:
+    what the places leave open stays as it was read.
+
+    Parameters
+    ----------
+    fresh
+        A weight that has just been found, and is less precise than the others.
+    """
+    seen = prefix.view(row.places)
+    fine = ~(seen.on & ~row.known[:-1]).any(axis=1)
+    slope = np.linalg.norm(np.einsum("nwd,w->nd", seen.jacobian, row.theta[:-1]), axis=1)
+    fine &= slope > 0.0
+    rows = np.concatenate([seen.heights, np.ones((len(slope), 1))], axis=1)[fine]
+    far = 1.0 + np.linalg.norm(row.places[fine], axis=1)
+    rows = rows[:, row.known] / (PRECISE * slope[fine] * far)[:, None]
+    theta = row.theta[row.known]
+    loose = np.full(len(theta), READ)
+    if fresh is not None:
+        loose[np.flatnonzero(np.flatnonzero(row.known) == fresh)] = LOOSE
+    change, cost = _moved(rows, theta, loose)
+    while cost > WRONG**2 * len(rows) and len(rows) > 1:
+        # A place where another unit's kink was met: the one without which all fits best.
+        trials = [_moved(np.delete(rows, i, axis=0), theta, loose) for i in range(len(rows))]
+        best = int(np.argmin([c for _, c in trials]))
+        if trials[best][1] > 0.5 * cost:
+            break
+        rows, (change, cost) = np.delete(rows, best, axis=0), trials[best]
+    theta = theta + change
+    new = row.theta.copy()
+    new[row.known] = theta
+    return dataclasses.replace(row, theta=new / float(np.linalg.norm(new[:-1])))
+
+
+def group_rows(readings: list[Row], known: list[Row]) -> list[Row]:
+    """Put readings of one unit together.
+
+    Parameters
+    ----------
+    known
+        Rows from before, which take readings in first.
+    """
+    rows = list(known)
+    for reading in readings:
+        home = None
+        for i, row in enumerate(rows):
+            factor = _agreement(row, reading)
+            if factor is not None:
+                home = i, factor
+                break
+        if home is None:
+            rows.append(reading)
+        else:
+            rows[home[0]] = _merged(rows[home[0]], reading, home[1])
+    changed = True
+    while changed:  # what was too little to compare may have grown
+        changed = False
+        for i in range(len(rows)):
+            for j in range(i + 1, len(rows)):
+                factor = _agreement(rows[i], rows[j])
+                if factor is not None:
+                    rows[i] = _merged(rows[i], rows[j], factor)
+                    del rows[j]
+                    changed = True
+                    break
+            if changed:
+                break
+    return rows
+
+
+def onto_surface(
+    row: Row, prefix: Prefix, starts: FloatArray, *, steps: int = 12
+) -> tuple[FloatArray, FloatArray]:
+    """Move points onto a row's surface by Newton steps; returns those that arrived.
+
+    Returns
+    -------
+    points, normals
+        ``(n, d)`` each; the normals are of unit length. Only places where every unit that is
+        on has a known weight.
+    """
+    x = starts.copy()
+    for _ in range(steps):
+        seen = prefix.view(x)
+        value = row.value(seen.heights)
+        slope = np.einsum("nwd,w->nd", seen.jacobian, row.theta[:-1])
+        square = (slope**2).sum(axis=1)
+        move = np.where(square > 0.0, value / np.maximum(square, 1e-300), 0.0)
+        x = x - move[:, None] * slope
+    seen = prefix.view(x)
+    value = row.value(seen.heights)
+    slope = np.einsum("nwd,w->nd", seen.jacobian, row.theta[:-1])
+    size = np.linalg.norm(slope, axis=1)
+    reach = 1.0 + np.linalg.norm(x, axis=1)
+    fine = (size > 0.0) & np.isfinite(value) & ~(seen.on & ~row.known[:-1]).any(axis=1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        fine &= np.abs(value) / size <= 1e-12 * reach
+    return x[fine], slope[fine] / size[fine, None]
+
+
+@dataclasses.dataclass(frozen=True)
+class SurfaceTest:
+    """What asking at predicted places of a surface showed.
+
+    Attributes
+    ----------
+    points
+        Where it was asked, ``(n, d)``.
+    there
+        A kink just where the row predicts it, ``(n,)``.
+    flat
+        No kink at all, ``(n,)``: the unit may be hidden by units above it.
+    offsets
+        How far beyond the place predicted a kink is, along the normal, ``(n,)``.
+    """
+
+    points: FloatArray
+    there: BoolArray
+    flat: BoolArray
+    offsets: FloatArray
+
+    @property
+    def share(self) -> float:
+        """Part of the places where there was a kink."""
+        return float(self.there.mean()) if len(self.there) else 0.0
+
+
+STEP = 1e-3
+"""Distance of the points beside a predicted kink, over the norm of the input: so near that
+other kinks seldom lie between, so far that slopes are precise."""
+PLACED = 2e-3
+"""A kink is where it was predicted within this part of that distance."""
+
+
+def test_surface(
+    ask: AskPoints, points: FloatArray, normals: FloatArray, prefix: Prefix, noise: NoiseModel
+) -> SurfaceTest:
+    """Ask two points on each side of a surface at every place, and intersect the two lines."""
+    if len(points) == 0:
+        none = np.zeros(0, dtype=bool)
+        return SurfaceTest(points, none, none, np.zeros(0))
+    room = prefix.switches(points, normals)
+    step = np.minimum(STEP * (1.0 + np.linalg.norm(points, axis=1)), room / 3.0)
+    grid = np.array([-2.0, -1.0, 1.0, 2.0])
+    asked = points[:, None] + step[:, None, None] * grid[:, None] * normals[:, None]
+    y = ask(asked.reshape(-1, points.shape[1])).reshape(len(points), 4, -1)
+    std = noise.at(points)
+    left, right = y[:, 1] - y[:, 0], y[:, 3] - y[:, 2]
+    bend = right - left
+    pick = np.nan_to_num(np.abs(bend) / std).argmax(axis=1)
+    at = np.arange(len(points))
+    bend, sigma = bend[at, pick], std[at, pick]
+    # Left line at 0: 2 y1 - y0; right line: 2 y2 - y3; they meet where both are equal.
+    gap = ((2 * y[:, 1] - y[:, 0]) - (2 * y[:, 2] - y[:, 3]))[at, pick]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        place = gap / bend
+    seen = np.abs(bend) > 1e3 * sigma
+    there = seen & (np.abs(place) < PLACED)
+    flat = np.abs(bend) <= 1e2 * sigma
+    return SurfaceTest(points, there, flat, np.where(there, place * step, 0.0))

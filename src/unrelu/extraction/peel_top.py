@@ -1,0 +1,193 @@
+r"""The last hidden layer, closed by a regression.
+
+Over the rows of the last hidden layer the target is
+
+.. math:: f = \sum_j \tfrac{u_j}{2} |z_j| + \langle p, h \rangle + q ,
+
+linear in (u, p, q), whichever way the rows point and whatever units are always on. A row
+that points the right way leaves ``u_j z_j / 2`` in the linear part, so the signs are those
+that leave nothing there; what they cannot explain belongs to units that never switch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from unrelu._types import BoolArray, FloatArray
+from unrelu.core.signs import sign_patterns
+from unrelu.extraction.peel_rows import Row
+from unrelu.extraction.prefix import Prefix
+from unrelu.networks import ReLUNetwork
+
+__all__ = ["Closed", "close_layers"]
+
+FITS = 1e-7
+"""Deviation over the spread of answers up to which the regression explains one."""
+LEFT = 1e-6
+"""Part of the linear term that may be left where all signs are right."""
+MOST_BLIND = 5
+"""Rows with weights that are not known, up to which both sides are tried for each."""
+SURPLUS = 1.3
+"""Answers per coefficient of the regression at least."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Closed:
+    """A network whose last hidden layer was closed.
+
+    Attributes
+    ----------
+    network
+        The target, as far as the rows go.
+    share
+        Part of the answers that it explains.
+    free
+        Which entries of each ``[W | b]`` a polish may move.
+    carriers
+        Units added for what no orientation of the rows explains.
+    fits, told
+        Which answers it explains, and which were looked at, ``(n,)``.
+    """
+
+    network: ReLUNetwork
+    share: float
+    free: list[BoolArray]
+    carriers: int
+    fits: BoolArray
+    told: BoolArray
+
+
+def _robust(
+    features: FloatArray, answers: FloatArray, rounds: int = 10
+) -> tuple[FloatArray, BoolArray]:
+    """Fit as many answers as possible exactly; returns coefficients and which fit."""
+    spread = float(np.std(answers, axis=0).max()) or 1.0
+    size = np.linalg.norm(features, axis=0)
+    size = np.where(size > 1e-12 * size.max(), size, np.inf)
+    scaled = features / size
+    weight = np.ones(len(features))
+    for _ in range(rounds):  # least sums of deviations, by reweighting
+        root = np.sqrt(weight)[:, None]
+        solution = np.linalg.lstsq(scaled * root, answers * root, rcond=1e-12)[0]
+        miss = np.abs(scaled @ solution - answers).max(axis=1) / spread
+        weight = 1.0 / np.maximum(miss, FITS)
+        weight /= weight.max()
+    fits = miss < 10.0 * FITS
+    if fits.sum() >= SURPLUS * features.shape[1]:
+        solution = np.linalg.lstsq(scaled[fits], answers[fits], rcond=1e-12)[0]
+        miss = np.abs(scaled @ solution - answers).max(axis=1) / spread
+    return solution / size[:, None], miss < FITS
+
+
+def close_layers(
+    prefix: Prefix, rows: Sequence[Row], points: FloatArray, answers: FloatArray
+) -> Closed | None:
+    """Take rows for the last hidden layer, and find the layer above them.
+
+    Parameters
+    ----------
+    points, answers
+        ``(n, d)`` and ``(n, m)``, well spread.
+
+    Returns
+    -------
+    None where there are too few answers.
+    """
+    heights = prefix.heights(points)
+    theta = np.stack([r.theta for r in rows])
+    unknown = ~np.stack([r.known for r in rows])[:, :-1]
+    n, w = unknown.shape
+    columns = n + w + 1
+    blind = np.flatnonzero(unknown.any(axis=1))
+    # Where a unit is on whose weight is not known, no surface of the row was met: it is on one
+    # side there, and what the weight adds is linear in that unit's height.
+    beyond = ((heights > 0)[:, None, :] & unknown[None]).any(axis=2)
+    told: BoolArray = np.asarray(~(beyond.any(axis=1) & (len(blind) > MOST_BLIND)))
+    if told.sum() < SURPLUS * columns:
+        return None
+    heights, answers, points, beyond = heights[told], answers[told], points[told], beyond[told]
+    z = heights @ theta[:, :-1].T + theta[:, -1]
+    scale = (1.0 + np.linalg.norm(points, axis=1))[:, None]
+    best: tuple[FloatArray, BoolArray, FloatArray] | None = None
+    free = blind if len(blind) <= MOST_BLIND else blind[:0]
+    for code in range(1 << len(free)):
+        side = np.ones(n)
+        side[free] = 1.0 - 2.0 * ((code >> np.arange(len(free))) & 1)
+        bent = np.where(beyond, side * z, np.abs(z))
+        features = np.concatenate([bent, heights, np.ones((len(z), 1))], axis=1)
+        solution, good = _robust(features / scale, answers / scale)
+        if best is None or good.mean() > best[1].mean():
+            best = solution, good, side
+        if good.all():
+            break
+    assert best is not None
+    solution, good, side = best
+    fits = told.copy()
+    fits[told] = good
+    network, masks, carriers = _oriented(prefix, theta, unknown, solution, side, heights)
+    return Closed(network, float(good.mean()), masks, carriers, fits, told)
+
+
+def _oriented(
+    prefix: Prefix,
+    theta: FloatArray,
+    unknown: BoolArray,
+    solution: FloatArray,
+    side: FloatArray,
+    heights: FloatArray,
+) -> tuple[ReLUNetwork, list[BoolArray], int]:
+    """Choose the signs, and put the network together."""
+    a, b = theta[:, :-1].copy(), theta[:, -1]
+    n, m = len(b), solution.shape[1]
+    half, linear, constant = solution[:n], solution[n:-1], solution[-1]
+    clear = ~unknown.any(axis=0)
+    columns = (a[:, clear, None] * half[:, None, :]).reshape(n, -1).T
+    found = sign_patterns(columns, linear[clear].ravel(), keep=1)
+    sign = found.patterns[0]
+    for j, k in np.argwhere(unknown):
+        rest = linear[k] - a[:, k] @ (half * sign[:, None])
+        if side[j] == sign[j]:  # on wherever k is
+            a[j, k] = float(rest @ half[j] / (2.0 * sign[j] * (half[j] @ half[j])))
+        else:  # off wherever k is: any weight that is low enough
+            on = heights[:, k] > 0.0
+            z = sign[j] * (heights[on] @ a[j] + b[j])
+            steep = (np.maximum(z, 0.0) / heights[on, k]).max(initial=0.0)
+            a[j, k] = -sign[j] * (1.0 + 2.0 * float(steep))
+    hidden = unknown & (side != sign)[:, None]
+    rest = linear - np.where(hidden, 0.0, a).T @ (half * sign[:, None])
+    on_side = unknown & (side == sign)[:, None]
+    rest -= np.where(on_side, a, 0.0).T @ (half * sign[:, None])
+    constant = constant - (half * sign[:, None]).T @ b
+    weights = [*prefix.weights, a * sign[:, None]]
+    biases = [*prefix.biases, b * sign]
+    size = max(float(np.linalg.norm(linear)), float(np.linalg.norm(columns)))
+    outer = 2.0 * half.T
+    carriers = 0
+    skip = None
+    if found.remainders[0] > LEFT * size:
+        if prefix.depth:  # heights are not negative: both parts of the term are always on
+            carriers = 2 * m
+            weights[-1] = np.concatenate(
+                [weights[-1], np.maximum(rest.T, 0.0), np.maximum(-rest.T, 0.0)]
+            )
+            biases[-1] = np.concatenate([biases[-1], np.zeros(2 * m)])
+            outer = np.concatenate([outer, np.eye(m), -np.eye(m)], axis=1)
+        else:
+            skip = rest.T
+    network = ReLUNetwork([*weights, outer], [*biases, constant], skip)
+    return network, _free(network, carriers), carriers
+
+
+def _free(network: ReLUNetwork, carriers: int) -> list[BoolArray]:
+    """Return what a polish may move: not the scale of a unit, nor what carries a linear term."""
+    masks = [np.ones((w.shape[0], w.shape[1] + 1), dtype=bool) for w in network.weights]
+    for mask, w in zip(masks[:-1], network.weights[:-1], strict=True):
+        mask[np.arange(len(w)), np.abs(w).argmax(axis=1)] = False
+    if carriers:
+        masks[-2][-carriers:] = False
+        masks[-2][-carriers : len(masks[-2]) - carriers // 2, :-1] = True
+        masks[-1][:, -1 - carriers : -1] = False
+    return masks

@@ -1,0 +1,128 @@
+"""The layers of a network that are known: what they make of an input.
+
+Seen through them, a target is a function ``T(h(x))`` of their outputs. While no
+known unit switches, ``h`` is affine with Jacobian ``J``; where rows of ``J`` are
+independent every direction of ``h`` can be taken.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+
+from unrelu._types import BoolArray, FloatArray
+
+__all__ = ["Prefix", "View"]
+
+
+@dataclasses.dataclass(frozen=True)
+class View:
+    """What the known layers make of inputs.
+
+    Attributes
+    ----------
+    heights
+        Outputs of the last known layer, ``(n, w)``.
+    jacobian
+        Their derivatives by the input, ``(n, w, d)``; zero for units that are off.
+    on
+        Which of its units are on, ``(n, w)``.
+    """
+
+    heights: FloatArray
+    jacobian: FloatArray
+    on: BoolArray
+
+
+@dataclasses.dataclass(frozen=True)
+class Prefix:
+    """Known layers, the first one first; none is the identity.
+
+    Attributes
+    ----------
+    dimension
+        Number of inputs, d.
+    weights, biases
+        One ``(width, width below)`` and ``(width,)`` array per layer.
+    """
+
+    dimension: int
+    weights: tuple[FloatArray, ...] = ()
+    biases: tuple[FloatArray, ...] = ()
+
+    @property
+    def depth(self) -> int:
+        """Number of known layers."""
+        return len(self.weights)
+
+    @property
+    def width(self) -> int:
+        """Of the last known layer, or the number of inputs."""
+        return len(self.biases[-1]) if self.biases else self.dimension
+
+    def with_layer(self, weights: FloatArray, biases: FloatArray) -> Prefix:
+        """Return the prefix with one layer more."""
+        return Prefix(self.dimension, (*self.weights, weights), (*self.biases, biases))
+
+    def cut(self, depth: int) -> Prefix:
+        """Return its first layers."""
+        return Prefix(self.dimension, self.weights[:depth], self.biases[:depth])
+
+    def _layers(self, x: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """Yield preactivations ``(n, w)`` and their gradients ``(n, w, d)``, layer by layer."""
+        heights, jacobian = x, None
+        for w, b in zip(self.weights, self.biases, strict=True):
+            z = heights @ w.T + b
+            slope = np.broadcast_to(w, (len(x), *w.shape)) if jacobian is None else w @ jacobian
+            yield z, slope
+            on = z > 0
+            heights, jacobian = np.where(on, z, 0.0), slope * on[:, :, None]
+
+    def last(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return preactivations ``(n, w)`` and gradients ``(n, w, d)`` of the last layer."""
+        z, slope = x, np.broadcast_to(np.eye(self.dimension), (len(x), *2 * (self.dimension,)))
+        for z, slope in self._layers(x):  # noqa: B007 (the last one counts)
+            pass
+        return z, slope
+
+    def view(self, x: FloatArray) -> View:
+        """Return what the last known layer gives at ``x``, ``(n, d)``."""
+        z, slope = self.last(x)
+        if not self.depth:
+            return View(z, slope, np.ones(x.shape, dtype=bool))
+        on = z > 0
+        return View(np.where(on, z, 0.0), slope * on[:, :, None], on)
+
+    def heights(self, x: FloatArray) -> FloatArray:
+        """Return the outputs of the last known layer alone, ``(n, w)``."""
+        value = x
+        for w, b in zip(self.weights, self.biases, strict=True):
+            value = np.maximum(value @ w.T + b, 0.0)
+        return value
+
+    def units(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return preactivations ``(n, k)`` and gradients ``(n, k, d)`` of all known units."""
+        parts = list(self._layers(x))
+        if not parts:
+            return np.empty((len(x), 0)), np.empty((len(x), 0, self.dimension))
+        return np.concatenate([z for z, _ in parts], 1), np.concatenate([s for _, s in parts], 1)
+
+    def distances(self, x: FloatArray) -> FloatArray:
+        """Return how far each known unit's local hyperplane is, ``(n, k)``."""
+        z, slope = self.units(x)
+        size = np.linalg.norm(slope, axis=2)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.asarray(np.where(size > 0.0, np.abs(z) / size, np.inf))
+
+    def switches(self, x: FloatArray, direction: FloatArray) -> FloatArray:
+        """Return how far the next switch of a known unit is along unit vectors, ``(n,)``.
+
+        Both ways along ``direction`` ``(n, d)``; infinite where there is none.
+        """
+        z, slope = self.units(x)
+        rate = np.abs(np.einsum("nkd,nd->nk", slope, direction))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            way = np.where(rate > 0.0, np.abs(z) / rate, np.inf)
+        return np.asarray(way.min(axis=1, initial=np.inf))

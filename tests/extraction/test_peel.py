@@ -1,0 +1,289 @@
+"""Peeling: its steps on planted layers, and the loop on planted networks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from unrelu import planted
+from unrelu._types import FloatArray
+from unrelu.extraction.peel import extract_any_depth
+from unrelu.extraction.peel_lines import Crossings, Pieces
+from unrelu.extraction.peel_rows import Row, group_rows, onto_surface, read_rows, refit_row
+from unrelu.extraction.peel_signs import orient_rows
+from unrelu.extraction.peel_top import close_layers
+from unrelu.extraction.prefix import Prefix
+from unrelu.networks import ReLUNetwork
+from unrelu.oracles import connect
+from unrelu.oracles.wrappers import Cast, Softmax
+from unrelu.result import Status
+
+
+def known(network: ReLUNetwork, depth: int) -> Prefix:
+    return Prefix(network.input_dim, network.weights[:depth], network.biases[:depth])
+
+
+def true_rows(network: ReLUNetwork, layer: int, flips: FloatArray | None = None) -> list[Row]:
+    theta = np.column_stack([network.weights[layer], network.biases[layer]])
+    theta /= np.linalg.norm(theta[:, :-1], axis=1, keepdims=True)
+    if flips is not None:
+        theta *= flips[:, None]
+    anchor = np.zeros((1, network.input_dim))
+    return [Row(t, np.ones(len(t), dtype=bool), 0.0, 1, anchor) for t in theta]
+
+
+def gradients(network: ReLUNetwork, x: FloatArray) -> FloatArray:
+    view = known(network, network.depth - 1).view(x)
+    return np.asarray(network.weights[-1] @ view.jacobian)
+
+
+def pieces_at(network: ReLUNetwork, x: FloatArray) -> Pieces:
+    g = gradients(network, x)
+    tiny = np.full(len(x), 1e-14)
+    return Pieces(x, network(x), g, tiny, tiny)
+
+
+# --------------------------------------------------------------------- prefix
+
+
+def test_the_view_through_known_layers_is_their_value_and_slope() -> None:
+    network = planted.random_network(7, 6, 5, 4, 1, rng=0)
+    prefix = known(network, 3)
+    x = np.random.default_rng(1).standard_normal((20, 7))
+    view = prefix.view(x)
+    step = 1e-7 * np.random.default_rng(2).standard_normal((20, 7))
+    change = prefix.heights(x + step) - prefix.heights(x)
+    # Affine pieces: what is left is the rounding of a difference of numbers of about one.
+    np.testing.assert_allclose(change, np.einsum("nwd,nd->nw", view.jacobian, step), atol=1e-14)
+    np.testing.assert_array_equal(view.heights, prefix.heights(x))
+    np.testing.assert_array_equal(view.on, view.heights > 0)
+
+
+def test_an_empty_prefix_is_the_identity() -> None:
+    x = np.random.default_rng(0).standard_normal((3, 4))
+    view = Prefix(4).view(x)
+    np.testing.assert_array_equal(view.heights, x)
+    np.testing.assert_array_equal(view.jacobian, np.broadcast_to(np.eye(4), (3, 4, 4)))
+    assert np.isinf(Prefix(4).switches(x, x)).all()
+
+
+# ----------------------------------------------------------------------- rows
+
+
+def crossings_of(network: ReLUNetwork, layer: int, unit: int, count: int, seed: int) -> Crossings:
+    """Points on a unit's surface, with the normals that a jump of the gradient would have."""
+    row = true_rows(network, layer)[unit]
+    starts = 2.0 * np.random.default_rng(seed).standard_normal((20 * count, network.input_dim))
+    x, n = onto_surface(row, known(network, layer), starts)
+    x, n = x[:count], n[:count]
+    return Crossings(x, n, np.ones((len(x), 1)), np.full(len(x), 1e-13))
+
+
+@pytest.mark.parametrize("layer", [0, 1, 2])
+def test_rows_are_read_from_crossings_and_grouped_by_unit(layer: int) -> None:
+    network = planted.random_network(12, 10, 8, 6, 1, rng=3)
+    prefix = known(network, layer)
+    readings: list[Row] = []
+    for unit in range(3):
+        readings += read_rows(crossings_of(network, layer, unit, 30, unit), prefix)
+    rows = [r for r in group_rows(readings, []) if r.members > 3]
+    found = set()
+    for row in rows:
+        row = refit_row(row, prefix)
+        for unit, true in enumerate(true_rows(network, layer)):
+            size = np.linalg.norm(true.theta[:-1][row.known[:-1]])
+            # Normals are exact to rounding here, amplified by the Jacobian's condition (1e4).
+            if min(
+                np.abs(row.theta - s * true.theta / size)[row.known].max() for s in (1.0, -1.0)
+            ) < 1e-9 * (1.0 + abs(true.theta[-1]) / size):
+                found.add(unit)
+    assert found == {0, 1, 2}
+
+
+def test_crossings_of_different_units_are_not_joined() -> None:
+    network = planted.random_network(12, 10, 8, 1, rng=3)
+    prefix = known(network, 1)
+    first = read_rows(crossings_of(network, 1, 0, 10, 0), prefix)
+    second = read_rows(crossings_of(network, 1, 1, 10, 1), prefix)
+    joined = group_rows([*first, *second], [])
+    assert sum(r.members for r in joined) == len(first) + len(second)
+    for row in joined:
+        sizes = [np.abs(t.value(prefix.heights(row.places))).max() for t in true_rows(network, 1)]
+        assert min(sizes[:2]) < 1e-9  # all places of a group are on one unit's surface
+
+
+def test_a_place_of_another_unit_does_not_spoil_a_row() -> None:
+    network = planted.random_network(10, 8, 6, 1, rng=5)
+    prefix = known(network, 1)
+    true = true_rows(network, 1)[0]
+    x, n = onto_surface(true, prefix, 2.0 * np.random.default_rng(0).standard_normal((60, 10)))
+    off = x.copy()
+    off[7] += 1e-6 * n[7]
+    start = Row(true.theta + 1e-9, true.known, 1e-9, 1, off)
+    fitted = refit_row(start, prefix)
+    size = np.linalg.norm(fitted.theta)
+    error = np.abs(fitted.theta / size - true.theta / np.linalg.norm(true.theta)).max()
+    assert error < 1e-11  # places are on the surface to 1e-12, and there are enough of them
+
+
+# ---------------------------------------------------------------------- signs
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_signs_are_told_where_no_gradient_shows_all_rows_at_once(seed: int) -> None:
+    # The Jacobian of ten units, half of them on, has rank five: ten coefficients, five equations.
+    network = planted.random_network(14, 10, 10, 3, rng=seed)
+    rng = np.random.default_rng(seed)
+    x = 2.0 * rng.standard_normal((300, 14))
+    flips = rng.choice([-1.0, 1.0], 10)
+    rows = true_rows(network, 1, flips)
+    found = orient_rows(pieces_at(network, x), known(network, 1), rows, rng=rng)
+    told = found.signs != 0.0
+    np.testing.assert_array_equal(found.signs[told], flips[told])
+    assert told.sum() >= 9
+    assert found.against.sum() == 0
+
+
+def test_a_missing_row_leaves_gradients_unexplained() -> None:
+    network = planted.random_network(16, 12, 5, 1, rng=1)
+    rng = np.random.default_rng(0)
+    pieces = pieces_at(network, 2.0 * rng.standard_normal((200, 16)))
+    rows = true_rows(network, 1)
+    share_on = (known(network, 1).heights(pieces.points) @ network.weights[1].T > 0).mean(axis=0)
+    often = int(np.abs(share_on - 0.5).argmin())
+    whole = orient_rows(pieces, known(network, 1), rows, rng=rng)
+    del rows[often]
+    partly = orient_rows(pieces, known(network, 1), rows, rng=rng)
+    assert whole.share == 1.0
+    assert partly.share < 0.9
+
+
+# ----------------------------------------------------------------- last layer
+
+
+def test_the_last_layer_closes_whichever_way_rows_point() -> None:
+    network = planted.random_network(9, 7, 6, 2, rng=2)
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((200, 9))
+    flips = rng.choice([-1.0, 1.0], 6)
+    closed = close_layers(known(network, 1), true_rows(network, 1, flips), x, network(x))
+    assert closed is not None
+    assert closed.share == 1.0
+    assert closed.carriers == 0
+    fresh = rng.standard_normal((500, 9))
+    # A regression of some tens of unknowns in float64, its condition some hundreds.
+    np.testing.assert_allclose(closed.network(fresh), network(fresh), atol=1e-11)
+
+
+def test_units_that_never_switch_are_carried_by_the_linear_term() -> None:
+    base = planted.random_network(9, 7, 6, 1, rng=2)
+    second = base.weights[1].copy()
+    second[0] = np.abs(second[0])  # over outputs that are not negative: always on
+    bias = base.biases[1].copy()
+    bias[0] = 1.0
+    network = ReLUNetwork(
+        [base.weights[0], second, base.weights[2]], [base.biases[0], bias, [0.0]]
+    )
+    x = np.random.default_rng(0).standard_normal((200, 9))
+    closed = close_layers(known(network, 1), true_rows(network, 1)[1:], x, network(x))
+    assert closed is not None
+    assert closed.carriers == 2
+    fresh = np.random.default_rng(1).standard_normal((500, 9))
+    np.testing.assert_allclose(closed.network(fresh), network(fresh), atol=1e-11)
+
+
+def test_a_layer_that_is_not_the_last_does_not_close() -> None:
+    network = planted.random_network(9, 7, 6, 5, 1, rng=2)
+    x = 2.0 * np.random.default_rng(0).standard_normal((300, 9))
+    closed = close_layers(known(network, 1), true_rows(network, 1), x, network(x))
+    assert closed is not None
+    assert closed.share < 0.9
+
+
+# ------------------------------------------------------------------- the loop
+
+
+def assert_same(found: ReLUNetwork, truth: ReLUNetwork) -> None:
+    """The same layers up to order, and the same function."""
+    assert found.hidden_widths == truth.hidden_widths
+    x = np.random.default_rng(7).standard_normal((10_000, truth.input_dim))
+    y = truth(x)
+    assert np.abs(found(x) - y).max() <= 1e-9 * y.std()
+    first, other = (n.canonical() for n in (found, truth))
+    near = np.abs(first.weights[0][:, None] - other.weights[0][None]).max(axis=2)
+    # The polish brings rows to the noise of answers (1e-15) times the problem's condition.
+    assert near.min(axis=0).max() < 1e-7
+
+
+@pytest.mark.parametrize("shape", [(10, 6, 1), (10, 8, 6, 1), (12, 8, 6, 5, 2)])
+def test_depth_is_discovered(shape: tuple[int, ...]) -> None:
+    truth = planted.random_network(*shape, rng=11)
+    result = extract_any_depth(connect(truth), rng=3)
+    assert result.status is Status.RECOVERED, result.message
+    assert result.network is not None
+    assert_same(result.network, truth)
+    assert result.widths == "-".join(map(str, shape[1:-1]))
+    assert result.certificate is not None
+    assert result.certificate.samples >= 10_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_three_hidden_layers(seed: int) -> None:
+    truth = planted.random_network(24, 12, 8, 6, 1, rng=seed)
+    result = extract_any_depth(connect(truth), rng=seed)
+    assert result.status is Status.RECOVERED, result.message
+    assert result.network is not None
+    x = np.random.default_rng(7).standard_normal((10_000, 24))
+    y = truth(x)
+    assert np.abs(result.network(x) - y).max() <= 1e-8 * y.std()
+
+
+@pytest.mark.slow
+def test_probabilities_are_read_as_log_odds() -> None:
+    truth = planted.random_network(10, 8, 6, 3, rng=4)
+    result = extract_any_depth(Softmax(connect(truth)), rng=0)
+    assert result.status is Status.RECOVERED, result.message
+    assert result.network is not None
+    x = np.random.default_rng(7).standard_normal((2000, 10))
+    y, mine = truth(x), result.network(x)
+    off = (y - y[:, :1]) - (mine - mine[:, :1])
+    assert np.abs(off).max() <= 1e-7 * y.std()
+    assert result.answers == "log-odds"
+
+
+def test_a_budget_ends_the_run_with_what_was_found() -> None:
+    truth = planted.random_network(12, 8, 6, 5, 1, rng=0)
+    result = extract_any_depth(connect(truth), rng=0, budget=2500)
+    assert result.status is Status.BUDGET_EXHAUSTED
+    assert result.queries.total <= 2500
+    assert result.hidden_layers >= 1
+    (w, b), *_ = result.layers(12)
+    truth_rows = np.column_stack([truth.weights[0], truth.biases[0]])
+    truth_rows /= np.linalg.norm(truth_rows[:, :-1], axis=1, keepdims=True)
+    for row in np.column_stack([w, b]):
+        gap = min(np.abs(truth_rows - s * row).max(axis=1).min() for s in (1.0, -1.0))
+        assert gap < 1e-7
+    assert "layer 1" in result.message
+
+
+def test_coarse_answers_are_refused() -> None:
+    truth = planted.random_network(8, 6, 5, 4, 1, rng=0)
+    result = extract_any_depth(Cast(connect(truth), "float32"), rng=0)
+    assert result.status is Status.ASSUMPTION_VIOLATED
+    assert "float64" in result.message
+
+
+def test_a_smooth_target_is_no_network() -> None:
+    w = np.random.default_rng(0).standard_normal((5, 6))
+    target = connect(lambda x: np.tanh(x @ w.T).sum(axis=1), input_dim=6)
+    result = extract_any_depth(target, rng=0, budget=60_000)
+    assert result.status is not Status.RECOVERED
+    assert result.network is None
+
+
+def test_the_same_seed_gives_the_same_result() -> None:
+    truth = planted.random_network(8, 6, 4, 1, rng=5)
+    one, two = (extract_any_depth(connect(truth), rng=9) for _ in range(2))
+    assert one.network == two.network
+    assert one.queries.total == two.queries.total
