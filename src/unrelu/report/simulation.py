@@ -17,7 +17,7 @@ from unrelu.errors import UnreluError
 from unrelu.extraction.three_layer import ThreeLayerResult, extract_three_layer
 from unrelu.extraction.two_layer import TwoLayerResult, extract_two_layer
 from unrelu.learner.algorithm import LearnerResult, learn_from_queries
-from unrelu.networks import ReLUNetwork
+from unrelu.networks import Network
 from unrelu.oracles import Cast, Labels, Noisy, Oracle, Rounded, Softmax, Wrapper, connect
 from unrelu.progress import Progress
 from unrelu.result import RecoveryResult, Status
@@ -99,7 +99,7 @@ class Simulation:
         self,
         target: Oracle,
         result: RecoveryResult,
-        network: ReLUNetwork,
+        network: Network,
         diagnosis: Diagnosis,
         domain: Any,
         options: AuditConfig,
