@@ -71,6 +71,7 @@ def measure_profiles(run: SmoothRun, rows: Rows) -> list[Profile]:
     # Denser in the middle, where typical inputs lie.
     t = reach * np.sinh(np.linspace(-1.0, 1.0, count) * 1.5) / np.sinh(1.5)
     base = run.draw(1)[0]
+    base = base - rows.basis.T @ (rows.basis @ base)  # t = 0 is the middle of typical inputs
     places = base + t[None, :, None] * rows.duals[:, None, :]
     answers = run.ask(places.reshape(-1, len(base))).reshape(len(places), count, -1)
     profiles = []
