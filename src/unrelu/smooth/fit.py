@@ -30,9 +30,12 @@ STEPS = 60
 SETTLED = 1e-3
 """A fit ends when a step promises to lower the sum of squares by less than so many squared
 deviations of an answer for each parameter: it then moves none by a tenth of its own error."""
-STALLED = 1e-3
-"""It also ends when three steps in turn lower the sum by less than this part ..."""
-PATIENCE = 3
+STALLED = 0.5
+PATIENCE = 6
+"""It also ends when so many steps in turn lower the sum by less than this part: near the
+solution each lowers it a hundredfold, on the way there are slow ones."""
+DAMPING, RISE, FALL = 1e-4, 8.0, 64.0
+"""First damping, over the diagonal, and what it is multiplied and divided by."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,6 +165,7 @@ def fit_layer(
     *,
     skip: bool,
     steps: int = STEPS,
+    enough: float = 1.0,
 ) -> LayerFit:
     """Fit a hidden layer to answers, from a start.
 
@@ -177,35 +181,34 @@ def fit_layer(
         Whether there is an affine term beside the units.
     steps
         Most steps.
+    enough
+        Residual, as :attr:`LayerFit.rms`, at which the fit ends.
     """
     inverse = 1.0 / deviations[:, None]
     data = _Data(
         np.column_stack([points, np.ones(len(points))]), answers * inverse, inverse, skip
     )
     state = _project(data, np.column_stack([weights, biases]), phi)
-    damping, slow, taken, factor = 1e-3, 0, 0, 4.0
-    while taken < steps and slow < PATIENCE:
+    damping, taken, slow = DAMPING, 0, 0
+    while taken < steps and slow < PATIENCE and not _rms(data, state) <= enough:
         normal, gradient = _normal(data, state, phi)
-        before = state.loss
-        while taken < steps:
+        before, promised = state.loss, np.inf
+        while taken < steps and damping < 1.0 / np.finfo(np.float64).eps:
             taken += 1
             step = _step(normal, gradient, damping)
             if step is not None:
+                promised = float(gradient @ step)
                 trial = _project(data, state.rows + step.reshape(state.rows.shape), phi)
                 if trial.loss < state.loss:
                     state = trial
                     break
-                if float(gradient @ step) < SETTLED * normal.shape[0]:
-                    slow = PATIENCE
+                if promised < SETTLED * len(gradient):
                     break
-            damping = min(max(damping * factor, np.finfo(np.float64).eps), 1e12)
-            if damping >= 1e12:
-                slow = PATIENCE
-                break
-        if step is not None and float(gradient @ step) < SETTLED * normal.shape[0]:
+            damping *= RISE
+        if promised < SETTLED * len(gradient) or state.loss == before:
             break
-        damping /= factor**2
-        slow = slow + 1 if before - state.loss < STALLED * before else slow * (slow >= PATIENCE)
+        damping /= FALL
+        slow = slow + 1 if before - state.loss < STALLED * before else 0
     return LayerFit(_layer(data, state), _rms(data, state), taken)
 
 

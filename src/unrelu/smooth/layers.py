@@ -8,7 +8,6 @@ import numpy as np
 
 from unrelu._types import FloatArray
 from unrelu.core.activations import Activation
-from unrelu.core.units import Units, resolve_signs
 from unrelu.networks import Network
 from unrelu.smooth.fit import Layer, LayerFit, fit_layer
 from unrelu.smooth.run import SmoothRun
@@ -49,12 +48,17 @@ class Found:
 
 
 def _fit(
-    run: SmoothRun, data: tuple[FloatArray, FloatArray], start: Start, *, skip: bool
+    run: SmoothRun,
+    data: tuple[FloatArray, FloatArray],
+    start: Start,
+    *,
+    skip: bool,
+    enough: float = 1.0,
 ) -> LayerFit:
     points, answers = data
     fit = fit_layer(
         points, answers / run.noise, run.deviations(answers), start.weights, start.biases,
-        start.phi, skip=skip,
+        start.phi, skip=skip, enough=enough,
     )  # fmt: skip
     layer = fit.layer
     linear = None if layer.linear is None else layer.linear * run.noise[:, None]
@@ -89,7 +93,7 @@ def settle(
         sure = i > 0 and start.misfit > run.config.unsure * max(starts[0].misfit, 1.0)
         if sure and tried and run.explains(tried[0][0].rms):
             break
-        tried.append((_fit(run, data, start, skip=True), start))
+        tried.append((_fit(run, data, start, skip=True, enough=run.enough), start))
         tried.sort(key=lambda pair: pair[0].rms)
         if i + 1 >= run.config.activations and not run.explains(tried[0][0].rms):
             break
@@ -118,17 +122,11 @@ def _without_affine_term(
         return fit
     weights, biases = layer.weights, layer.biases
     if phi.mirror is not None and phi.mirror.slope != 0.0:
-        units = Units(
-            weights, np.zeros_like(weights), layer.outputs, layer.linear,
-            np.zeros(weights.shape[1]), layer.constant, weights,
-        )  # fmt: skip
-        size = np.linalg.norm(layer.outputs, axis=0) * np.linalg.norm(weights, axis=1)
-        # Errors of parameters exceed those of answers by the conditioning, at most squared.
-        std = float(np.sqrt(run.relative_noise)) * float(size.max(initial=0.0))
-        turn = resolve_signs(units, std)
-        if turn is None:
-            return fit
-        sign = np.where(turn, -1.0, 1.0)
+        # u phi(z) = u phi(-z) + u z: the affine term is the sum of u w over units that are found
+        # the wrong way round. Where least squares round to that, the fit decides.
+        columns = np.einsum("mk,kd->mdk", layer.outputs, weights).reshape(-1, len(weights))
+        share = np.linalg.lstsq(columns, layer.linear.ravel(), rcond=None)[0]
+        sign = np.where(share < -0.5, -1.0, 1.0)
         weights, biases = weights * sign[:, None], biases * sign
     plain = _fit(run, data, Start(phi, weights, biases, 0.0), skip=False)
     return plain if run.explains(plain.rms) else fit

@@ -135,7 +135,8 @@ def find_rows(run: SmoothRun, basis: FloatArray) -> Rows:
         if not sound.all():
             rows, diagonal, off = _diagonalised(hessians[sound], basis, run.rng)
         # What is off the diagonal is rounding, and the curvature that differences neglect.
-        error = max(error * np.sqrt(len(hessians)), float(np.linalg.norm(off)))
+        entries = np.sqrt(max(k * (k - 1), 1))
+        error = max(error * np.sqrt(len(hessians)), float(np.linalg.norm(off)) / entries)
         if _separate(diagonal, run.config.rank_margin * error):
             break
     return rows

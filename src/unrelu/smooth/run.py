@@ -146,4 +146,9 @@ class SmoothRun:
         Answers that are exact but for rounding need not be met to the last digit: parameters
         that hardly matter are found to fewer digits.
         """
-        return rms <= max(self.config.fits, self.config.negligible / self.relative_noise)
+        return rms <= self.enough
+
+    @property
+    def enough(self) -> float:
+        """The largest such residual."""
+        return max(self.config.fits, self.config.negligible / self.relative_noise)
