@@ -29,7 +29,8 @@ STEPS = 60
 """Most steps; from a start within the basin 5 to 15 are taken."""
 SETTLED = 1e-3
 """A fit ends when a step promises to lower the sum of squares by less than so many squared
-deviations of an answer for each parameter: it then moves none by a tenth of its own error."""
+deviations of an answer for each parameter (it then moves none by a tenth of its own error), or
+by less than this part."""
 STALLED = 0.5
 PATIENCE = 6
 """It also ends when so many steps in turn lower the sum by less than this part: near the
@@ -166,6 +167,7 @@ def fit_layer(
     skip: bool,
     steps: int = STEPS,
     enough: float = 1.0,
+    good: float = 1.0,
 ) -> LayerFit:
     """Fit a hidden layer to answers, from a start.
 
@@ -183,6 +185,8 @@ def fit_layer(
         Most steps.
     enough
         Residual, as :attr:`LayerFit.rms`, at which the fit ends.
+    good
+        Residual from which on it ends at the first step that lowers nothing: rounding.
     """
     inverse = 1.0 / deviations[:, None]
     data = _Data(
@@ -202,14 +206,19 @@ def fit_layer(
                 if trial.loss < state.loss:
                     state = trial
                     break
-                if promised < SETTLED * len(gradient):
+                if promised < _least(state, gradient) or _rms(data, state) <= good:
                     break
             damping *= RISE
-        if promised < SETTLED * len(gradient) or state.loss == before:
+        if promised < _least(state, gradient) or state.loss == before:
             break
         damping /= FALL
         slow = slow + 1 if before - state.loss < STALLED * before else 0
     return LayerFit(_layer(data, state), _rms(data, state), taken)
+
+
+def _least(state: _State, gradient: FloatArray) -> float:
+    """Return how much a step must promise to be worth it."""
+    return SETTLED * max(len(gradient), state.loss)
 
 
 def solve_outputs(

@@ -58,7 +58,7 @@ def _fit(
     points, answers = data
     fit = fit_layer(
         points, answers / run.noise, run.deviations(answers), start.weights, start.biases,
-        start.phi, skip=skip, enough=enough,
+        start.phi, skip=skip, enough=enough, good=run.enough,
     )  # fmt: skip
     layer = fit.layer
     linear = None if layer.linear is None else layer.linear * run.noise[:, None]
