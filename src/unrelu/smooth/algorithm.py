@@ -57,10 +57,11 @@ from unrelu.progress import Progress, as_progress
 from unrelu.result import Certificate, Provenance, RecoveryResult, Status
 from unrelu.smooth.certify import Verdict, certify_layer
 from unrelu.smooth.config import SmoothConfig
+from unrelu.smooth.far import find_far_units
 from unrelu.smooth.fit import Layer
 from unrelu.smooth.layers import Found, Start, as_network, settle
 from unrelu.smooth.profiles import Profile, measure_profiles, rank_activations
-from unrelu.smooth.rows import Rows, find_rows, span_of_rows
+from unrelu.smooth.rows import MIXED, Rows, find_rows, span_of_rows
 from unrelu.smooth.run import SmoothRun
 
 __all__ = ["SmoothConfig", "SmoothResult", "extract_smooth"]
@@ -186,18 +187,30 @@ def _recover(run: SmoothRun, state: _Progress) -> tuple[Status, str]:
     with run.stage("second derivatives") as details:
         state.rows = find_rows(run, basis)
         details |= {"mixed": state.rows.mixed}
-    with run.stage("profiles") as details:
-        state.profiles = measure_profiles(run, state.rows)
-        starts = _starts(state.profiles)
+    if state.rows.mixed <= MIXED:
+        with run.stage("profiles") as details:
+            state.profiles = measure_profiles(run, state.rows)
+            starts = _starts(state.profiles)
+            details |= {start.phi.name: start.misfit for start in starts}
+        if _fitted(run, state, starts):
+            return _concluded(run, state)
+    with run.stage("far lines") as details:
+        starts = find_far_units(run)
         details |= {start.phi.name: start.misfit for start in starts}
-    data = _data(run, state, len(state.profiles))
+    if starts and _fitted(run, state, starts):
+        return _concluded(run, state)
+    return Status.PARTIAL, f"rank {state.rank} of {d}"
+
+
+def _fitted(run: SmoothRun, state: _Progress, starts: list[Start]) -> bool:
+    """Fit all parameters from the starts; whether that explains all answers."""
+    data = _data(run, state, len(starts[0].weights))
     with run.stage("fit") as details:
         state.found = settle(run, data, starts)
-        if state.found is not None:
-            details |= {state.found.phi.name: state.found.fit.rms}
-    if state.found is not None and run.explains(state.found.fit.rms):
-        return _concluded(run, state, state.found)
-    return Status.PARTIAL, f"rank {state.rank} of {d}"
+        if state.found is None:
+            return False
+        details |= {state.found.phi.name: state.found.fit.rms}
+    return run.explains(state.found.fit.rms)
 
 
 def _starts(profiles: list[Profile]) -> list[Start]:
@@ -227,8 +240,10 @@ def _data(run: SmoothRun, state: _Progress, width: int) -> tuple[FloatArray, Flo
     return np.concatenate(points), np.concatenate(answers)
 
 
-def _concluded(run: SmoothRun, state: _Progress, found: Found) -> tuple[Status, str]:
+def _concluded(run: SmoothRun, state: _Progress) -> tuple[Status, str]:
     """Certify a layer that explains all answers it was fitted to."""
+    found = state.found
+    assert found is not None
     verdict = certify_layer(run, found.layer, found.phi)
     state.layer, state.phi = found.layer, found.phi
     state.certificate = verdict.certificate

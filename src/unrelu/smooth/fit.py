@@ -188,11 +188,30 @@ def fit_layer(
     good
         Residual from which on it ends at the first step that lowers nothing: rounding.
     """
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        return _fitted(
+            points, answers, deviations, np.column_stack([weights, biases]), phi, skip, steps,
+            enough, good,
+        )  # fmt: skip
+
+
+def _fitted(
+    points: FloatArray,
+    answers: FloatArray,
+    deviations: FloatArray,
+    rows: FloatArray,
+    phi: Activation,
+    skip: bool,
+    steps: int,
+    enough: float,
+    good: float,
+) -> LayerFit:
+    """Do what :func:`fit_layer` says; a step to where numbers overflow lowers nothing."""
     inverse = 1.0 / deviations[:, None]
     data = _Data(
         np.column_stack([points, np.ones(len(points))]), answers * inverse, inverse, skip
     )
-    state = _project(data, np.column_stack([weights, biases]), phi)
+    state = _project(data, rows, phi)
     damping, taken, slow = DAMPING, 0, 0
     while taken < steps and slow < PATIENCE and not _rms(data, state) <= enough:
         normal, gradient = _normal(data, state, phi)

@@ -129,7 +129,9 @@ def _without_affine_term(
         sign = np.where(share < -0.5, -1.0, 1.0)
         weights, biases = weights * sign[:, None], biases * sign
     plain = _fit(run, data, Start(phi, weights, biases, 0.0), skip=False)
-    return plain if run.explains(plain.rms) else fit
+    if run.explains(plain.rms):
+        return plain
+    return _fit(run, data, Start(phi, layer.weights, layer.biases, 0.0), skip=True)
 
 
 def as_network(run: SmoothRun, layer: Layer, phi: Activation) -> Network:

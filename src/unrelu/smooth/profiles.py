@@ -9,6 +9,7 @@ whole layer.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from unrelu.smooth.fit import fit_layer
 from unrelu.smooth.rows import Rows
 from unrelu.smooth.run import SmoothRun
 
-__all__ = ["Profile", "UnitFit", "fit_profile", "measure_profiles", "rank_activations"]
+__all__ = ["Profile", "UnitFit", "bending_part", "fit_profile", "measure_profiles", "rank_activations"]
 
 _SCALES = np.geomspace(0.08, 12.0, 24)  # of preactivations over typical inputs
 _CENTRES = np.linspace(-1.5, 1.5, 31)  # of a unit, over the line's half length
@@ -78,13 +79,13 @@ def measure_profiles(run: SmoothRun, rows: Rows) -> list[Profile]:
     for direction, points, seen in zip(rows.directions, places, answers, strict=True):
         good = np.isfinite(seen).all(axis=1)
         scaled = seen[good] / run.noise
-        values = _bending(t[good], scaled)
+        values = bending_part(t[good], scaled)
         offset = -float(direction @ base)
         profiles.append(Profile(points[good], t[good], seen[good], values, direction, offset))
     return profiles
 
 
-def _bending(t: FloatArray, answers: FloatArray) -> FloatArray:
+def bending_part(t: FloatArray, answers: FloatArray) -> FloatArray:
     """Return the combination of outputs that is farthest from straight, ``(n, 1)``."""
     straight = np.column_stack([np.ones_like(t), t])
     rest = answers - straight @ np.linalg.lstsq(straight, answers, rcond=None)[0]
@@ -123,14 +124,16 @@ def fit_profile(profile: Profile, phi: Activation) -> UnitFit:
     return best
 
 
-def rank_activations(profiles: list[Profile]) -> list[tuple[Activation, list[UnitFit]]]:
+def rank_activations(
+    profiles: list[Profile], names: Sequence[str] = SMOOTH
+) -> list[tuple[Activation, list[UnitFit]]]:
     """Fit every known activation to all profiles; the likeliest for all of them first.
 
     One activation serves all units: misfits are compared by their geometric mean, which is
     the likelihood where each unit's residual has a deviation of its own.
     """
     found = []
-    for name in SMOOTH:
+    for name in names:
         phi = activation(name)
         units = [fit_profile(profile, phi) for profile in profiles]
         misfits = np.log([max(unit.misfit, np.finfo(np.float64).tiny) for unit in units])

@@ -16,9 +16,12 @@ from unrelu._types import FloatArray
 from unrelu.core.jennrich import jennrich, joint_diagonalise
 from unrelu.smooth.run import SmoothRun
 
-__all__ = ["Rows", "find_rows", "measure_gradients", "span_of_rows"]
+__all__ = ["MIXED", "Rows", "find_rows", "measure_gradients", "span_of_rows"]
 
 _PAIRS = 30  # of random contractions that Jennrich's algorithm chooses from
+MIXED = 0.1
+"""Part of second derivatives off the diagonal above which they share no basis: more units than
+dimensions, or more than one hidden layer. Differences in float32 leave 0.02."""
 TOGETHER = 0.999
 """Cosine above which two units bend in proportion: diagonalisation would mix their rows."""
 
@@ -137,7 +140,7 @@ def find_rows(run: SmoothRun, basis: FloatArray) -> Rows:
         # What is off the diagonal is rounding, and the curvature that differences neglect.
         entries = np.sqrt(max(k * (k - 1), 1))
         error = max(error * np.sqrt(len(hessians)), float(np.linalg.norm(off)) / entries)
-        if _separate(diagonal, run.config.rank_margin * error):
+        if rows.mixed > MIXED or _separate(diagonal, run.config.rank_margin * error):
             break
     return rows
 
