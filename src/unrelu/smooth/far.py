@@ -187,6 +187,8 @@ def _pinned(
     if not ends[0] < value < ends[1]:
         return None
     error = float(_inverse(phi, np.array([value]))[0]) - _INSIDE
+    if abs(error) > 0.5 * _INSIDE:
+        return None
     way = image - inside
     weights = weights + error * way / float(way @ way)
     return np.append(weights, _INSIDE - float(weights @ inside))
@@ -205,7 +207,7 @@ def _inverse(phi: Activation, values: FloatArray) -> FloatArray:
 def find_far_units(run: SmoothRun) -> list[Start]:
     """Return starts from units met on lines far out, likeliest activation first.
 
-    Lines are searched until one shows no unit that others had not shown.
+    Lines are searched until one shows known units only.
     """
     d = run.domain.dimension
     # Hyperplanes must be farther apart than rounding moves them: R and eps R^2 both small.
@@ -228,18 +230,19 @@ def find_far_units(run: SmoothRun) -> list[Start]:
             ranked = [phi for phi, _ in found]
             misfit = {phi.name: _typical(units) for phi, units in found}
         phi, units = found[0]
-        new = 0
+        limit = run.config.unsure**3 * max(misfit[phi.name], 1.0)
+        new = unclear = 0
         for window, unit in zip(windows, units, strict=True):
             seen = _seen(run, line, window, unit, phi)
-            if _known(rows, line, seen) or unit.misfit > run.config.unsure**3 * max(
-                misfit[phi.name], 1.0
-            ):
+            if _known(rows, line, seen):
                 continue
-            row = _row(run, seen, phi)
-            if row is not None and not _twice(rows, row):
+            row = _row(run, seen, phi) if unit.misfit <= limit else None
+            if row is None:
+                unclear += 1
+            elif not _twice(rows, row):
                 rows.append(row)
                 new += 1
-        if new == 0:
+        if new == unclear == 0:
             break
     if not rows:
         return []
