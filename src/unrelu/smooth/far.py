@@ -15,8 +15,9 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
-from unrelu._types import BoolArray, FloatArray
+from unrelu._types import BoolArray, FloatArray, IntArray
 from unrelu.core.activations import Activation
 from unrelu.smooth.layers import Start
 from unrelu.smooth.profiles import Profile, UnitFit, bending_part, rank_activations
@@ -27,7 +28,9 @@ __all__ = ["find_far_units"]
 _STRAIGHT = ("tanh", "gelu", "gelu_tanh", "silu", "softplus", "elu")
 """Activations that are straight on both sides."""
 _CELLS = 64  # a line is cut into at first, evenly in the angle seen from the origin
-_WINDOW = 8  # neighbouring cells that are not straight: a transition, resolved
+_WINDOW = 4  # neighbouring cells at least that are not straight make a transition ...
+_SMOOTH = 0.4  # ... once halving them divides their deviations so, between four and two ...
+_TAIL = 1e-3  # ... but for those this much straighter than the others
 _ROUNDING = 64.0  # times the noise is what a straight piece may bend by
 _LINES = 6  # most lines that are searched
 _INSIDE = 1.0  # preactivation at which steps along axes begin: every known activation rises there
@@ -48,58 +51,76 @@ class _Line:
 
 @dataclasses.dataclass(frozen=True)
 class _Window:
-    """Positions and answers in one unit's transition, and half its length."""
+    """Positions and answers in one unit's transition."""
 
     t: FloatArray
     answers: FloatArray
-    middle: float
-    half: float
+
+    @property
+    def middle(self) -> float:
+        """Position of its middle."""
+        return 0.5 * float(self.t[0] + self.t[-1])
+
+    @property
+    def half(self) -> float:
+        """Half its length."""
+        return 0.5 * float(self.t[-1] - self.t[0])
 
 
 def _search(run: SmoothRun, line: _Line) -> list[_Window]:
-    """Cut a line into cells until each that is not straight is part of a resolved window."""
+    """Cut a line into cells until each that is not straight is part of a resolved window.
+
+    Halving a cell divides its deviation from straight by four where the function is smooth at
+    that length, by two at most at a kink, and not at all at a step.
+    """
     edge = 0.5 * np.pi * (1.0 - 1.0 / _CELLS)
-    angles = np.linspace(-edge, edge, _CELLS + 1)
-    t = line.radius * np.tan(angles)
+    t = line.radius * np.tan(np.linspace(-edge, edge, _CELLS + 1))
     y = run.ask(line.at(t))
     cells = np.ones(_CELLS, dtype=bool)  # that may still hold something
+    before = np.zeros(_CELLS)  # deviation of the cell that a cell is half of
     windows: list[_Window] = []
-    while cells.any() and len(t) < _CELLS * 2**10:
-        middle = 0.5 * (t[:-1] + t[1:])[cells]
-        new = run.ask(line.at(middle))
+    for _ in range(_HALVINGS):
         where = np.flatnonzero(cells)
-        bent = np.zeros(len(cells), dtype=bool)
-        bent[where] = _bent(run, line, t, y, where, middle, new)
+        if len(where) == 0:
+            break
+        middle = 0.5 * (t[where] + t[where + 1])
+        new = run.ask(line.at(middle))
+        now = np.zeros(len(cells))
+        now[where] = _deviation(run, line, (t, y), where, middle, new)
+        halved = np.where(cells, 2, 1)
+        places = np.concatenate([[0], np.cumsum(halved)])  # of a cell's first point, after
         t, y = np.insert(t, where + 1, middle), np.insert(y, where + 1, new, axis=0)
-        # Both halves of a bent cell go on; straight ones are done.
-        halves = np.repeat(bent, np.where(cells, 2, 1))
-        cells = halves
+        cells = cells & (now > 1.0)
         for first, last in _runs(cells):
-            if last - first >= _WINDOW:
-                inside = slice(first, last + 1)
-                a, b = float(t[first]), float(t[last])
-                windows.append(_Window(t[inside], y[inside], 0.5 * (a + b), 0.5 * (b - a)))
+            share = now[first:last]
+            # Where a profile turns from left to right its own deviation says nothing.
+            around = np.pad(before[first:last], 2)
+            slow = share > _SMOOTH * sliding_window_view(around, 5).max(axis=1)
+            if last - first >= _WINDOW and not (slow & (share > _TAIL * share.max())).any():
+                inside = slice(places[first], places[last] + 1)
+                windows.append(_Window(t[inside], y[inside]))
                 cells[first:last] = False
+        cells, before = np.repeat(cells, halved), np.repeat(now, halved)
     return windows
 
 
-def _bent(
+def _deviation(
     run: SmoothRun,
     line: _Line,
-    t: FloatArray,
-    y: FloatArray,
-    where: FloatArray,
+    known: tuple[FloatArray, FloatArray],
+    where: IntArray,
     middle: FloatArray,
     new: FloatArray,
-) -> BoolArray:
-    """Whether the answers at the middles of cells leave the chord."""
+) -> FloatArray:
+    """Return how far answers at the middles of cells leave the chord, over what they may."""
+    t, y = known
     chord = 0.5 * (y[where] + y[where + 1])
     size = np.abs(y).max(axis=0) / np.linalg.norm(line.at(t), axis=1).max()
     reach = np.linalg.norm(line.at(middle), axis=1)
     noise = run.relative_noise * (run.spread + np.multiply.outer(reach, size) + np.abs(chord))
-    least = run.config.negligible * run.spread
-    off = np.abs(new - chord) > np.maximum(_ROUNDING * noise, least)
-    return np.asarray(off.any(axis=1) | ~np.isfinite(new).all(axis=1))
+    allowed = np.maximum(_ROUNDING * noise, run.config.negligible * run.spread)
+    off = np.nan_to_num(np.abs(new - chord), nan=np.inf)
+    return np.asarray((off / allowed).max(axis=1))
 
 
 def _runs(flags: BoolArray) -> list[tuple[int, int]]:
@@ -163,7 +184,7 @@ def _row(run: SmoothRun, unit: _Seen, phi: Activation) -> FloatArray | None:
         good = (value > ends[0]) & (value < ends[1])
         entries[open_[good]] = (_inverse(phi, value[good]) - _INSIDE) / step
         step /= 4.0
-    if np.isnan(entries).any():
+    if np.isnan(entries).any() or not entries.any():
         return None
     return _pinned(run, phi, entries, inside[0], project)
 
@@ -231,18 +252,18 @@ def find_far_units(run: SmoothRun) -> list[Start]:
             misfit = {phi.name: _typical(units) for phi, units in found}
         phi, units = found[0]
         limit = run.config.unsure**3 * max(misfit[phi.name], 1.0)
-        new = unclear = 0
+        new, unclear = 0, []
         for window, unit in zip(windows, units, strict=True):
             seen = _seen(run, line, window, unit, phi)
             if _known(rows, line, seen):
                 continue
             row = _row(run, seen, phi) if unit.misfit <= limit else None
             if row is None:
-                unclear += 1
+                unclear.append(window)
             elif not _twice(rows, row):
                 rows.append(row)
                 new += 1
-        if new == unclear == 0:
+        if new == 0 and all(_crossing(rows, line, window) > 1 for window in unclear):
             break
     if not rows:
         return []
@@ -253,6 +274,13 @@ def find_far_units(run: SmoothRun) -> list[Start]:
 def _typical(units: list[UnitFit]) -> float:
     """Return the median misfit: windows with two units in them fit nothing."""
     return float(np.median([unit.misfit for unit in units]))
+
+
+def _crossing(rows: list[FloatArray], line: _Line, window: _Window) -> int:
+    """Return how many known units cross the line in a window."""
+    ends = line.at(window.t[[0, -1]])
+    sides = [ends @ row[:-1] + row[-1] for row in rows]
+    return sum(1 for side in sides if side[0] * side[1] < 0)
 
 
 def _twice(rows: list[FloatArray], row: FloatArray) -> bool:
