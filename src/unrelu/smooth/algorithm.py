@@ -46,7 +46,7 @@ import numpy as np
 
 from unrelu._random import RandomState, as_generator
 from unrelu._types import FloatArray
-from unrelu.core.activations import Activation
+from unrelu.core.activations import SMOOTH, Activation, activation
 from unrelu.core.breakdown import Breakdown, as_breakdown
 from unrelu.core.explain import explained
 from unrelu.core.record import Remembered, remembered, with_plan
@@ -57,10 +57,12 @@ from unrelu.progress import Progress, as_progress
 from unrelu.result import Certificate, Provenance, RecoveryResult, Status
 from unrelu.smooth.certify import Verdict, certify_layer
 from unrelu.smooth.config import SmoothConfig
+from unrelu.smooth.copies import spline_copy
 from unrelu.smooth.far import find_far_units
 from unrelu.smooth.fit import Layer
 from unrelu.smooth.layers import Found, Start, as_network, settle
-from unrelu.smooth.profiles import Profile, measure_profiles, rank_activations
+from unrelu.smooth.norms import invariances
+from unrelu.smooth.profiles import Profile, fit_profile, measure_profiles, rank_activations
 from unrelu.smooth.rows import MIXED, Rows, find_rows, span_of_rows
 from unrelu.smooth.run import SmoothRun
 
@@ -173,7 +175,6 @@ def extract_smooth(
 
 def _recover(run: SmoothRun, state: _Progress) -> tuple[Status, str]:
     """Find rows, activation and parameters, and certify them."""
-    d = run.domain.dimension
     with run.stage("gradients") as details:
         basis, values = span_of_rows(run)
         state.rank = len(basis)
@@ -199,7 +200,50 @@ def _recover(run: SmoothRun, state: _Progress) -> tuple[Status, str]:
         details |= {start.phi.name: start.misfit for start in starts}
     if starts and _fitted(run, state, starts):
         return _concluded(run, state)
-    return Status.PARTIAL, f"rank {state.rank} of {d}"
+    return _copied(run, state)
+
+
+def _copied(run: SmoothRun, state: _Progress) -> tuple[Status, str]:
+    """Say what was seen of a target that no known activation explains; copy it if possible."""
+    rows = state.rows
+    assert rows is not None
+    seen = f"gradients span {state.rank} of {run.domain.dimension} dimensions"
+    named = invariances(run)
+    if named:
+        seen = f"{named}; {seen}"
+    if rows.mixed > MIXED:
+        return Status.ASSUMPTION_VIOLATED, (
+            f"{seen}, in which second derivatives share no basis ({rows.mixed:.0%} is off the "
+            "diagonal): more than one hidden layer, attention or normalisation, or more units "
+            "than inputs of an activation that is not straight far out; recover_span gives the "
+            "span"
+        )
+    layer, phi = spline_copy(run, rows)
+    verdict = certify_layer(run, layer, phi)
+    kinds = _kinds(state.profiles)
+    seen = f"{seen}, as one hidden layer does, but no known activation explains all of it: {kinds}"
+    if verdict.error > run.config.useful:
+        return Status.PARTIAL, (
+            f"{seen}; with each unit's own profile the error is {verdict.error:.2g} of the "
+            "spread: units that share a direction, or more than one hidden layer"
+        )
+    state.layer, state.phi, state.certificate = layer, phi, verdict.certificate
+    return Status.APPROXIMATED, (
+        f"{seen}; units are returned with their profiles as splines: {verdict.certificate}"
+    )
+
+
+def _kinds(profiles: list[Profile]) -> str:
+    """Say which activation is nearest to each unit's profile, and how near."""
+    best = [
+        min((fit_profile(profile, activation(name)).misfit, name) for name in SMOOTH)
+        for profile in profiles
+    ]
+    parts = []
+    for name in dict.fromkeys(name for _, name in best):
+        misfits = [misfit for misfit, other in best if other == name]
+        parts.append(f"{len(misfits)} units are nearest to {name} ({max(misfits):.2g} deviations)")
+    return ", ".join(parts)
 
 
 def _fitted(run: SmoothRun, state: _Progress, starts: list[Start]) -> bool:

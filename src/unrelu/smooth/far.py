@@ -18,9 +18,15 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from unrelu._types import BoolArray, FloatArray, IntArray
-from unrelu.core.activations import Activation
+from unrelu.core.activations import Activation, activation
 from unrelu.smooth.layers import Start
-from unrelu.smooth.profiles import Profile, UnitFit, bending_part, rank_activations
+from unrelu.smooth.profiles import (
+    Profile,
+    UnitFit,
+    bending_part,
+    fit_profile,
+    rank_activations,
+)
 from unrelu.smooth.run import SmoothRun
 
 __all__ = ["find_far_units"]
@@ -32,6 +38,7 @@ _WINDOW = 4  # neighbouring cells at least that are not straight make a transiti
 _SMOOTH = 0.4  # ... once halving them divides their deviations so, between four and two ...
 _TAIL = 1e-3  # ... but for those this much straighter than the others
 _ROUNDING = 64.0  # times the noise is what a straight piece may bend by
+_TELLING = 12  # windows of a line that tell the activation, about
 _LINES = 6  # most lines that are searched
 _INSIDE = 1.0  # preactivation at which steps along axes begin: every known activation rises there
 _SIDE = 45.0  # preactivation at which every known activation is straight, to all digits
@@ -149,9 +156,7 @@ class _Seen:
     misfit: float
 
 
-def _seen(
-    run: SmoothRun, line: _Line, window: _Window, unit: UnitFit, phi: Activation
-) -> _Seen:
+def _seen(run: SmoothRun, line: _Line, window: _Window, unit: UnitFit, phi: Activation) -> _Seen:
     scale = run.config.reach / window.half
     local = (window.t - window.middle) * scale
     z = unit.scale * local + unit.shift
@@ -234,41 +239,53 @@ def find_far_units(run: SmoothRun) -> list[Start]:
     # Hyperplanes must be farther apart than rounding moves them: R and eps R^2 both small.
     radius = float(run.relative_noise ** (-1.0 / 3.0)) * np.sqrt(d)
     rows: list[FloatArray] = []
-    ranked: list[Activation] = []
-    misfit: dict[str, float] = {}
+    misfits: dict[str, float] = {}
     for _ in range(_LINES):
         base, direction = run.rng.standard_normal((2, d))
+        direction -= (direction @ base) / (base @ base) * base
         base, direction = (v / np.linalg.norm(v) for v in (base, direction))
-        direction = direction - (direction @ base) * base
-        line = _Line(radius * base, direction / np.linalg.norm(direction), radius)
+        line = _Line(radius * base, direction, radius)
         windows = _search(run, line)
         if not windows:
             break
         profiles = [_as_profile(run, line, window) for window in windows]
-        names = _STRAIGHT if not ranked else (ranked[0].name,)
-        found = rank_activations(profiles, names)
-        if not ranked:
-            ranked = [phi for phi, _ in found]
-            misfit = {phi.name: _typical(units) for phi, units in found}
-        phi, units = found[0]
-        limit = run.config.unsure**3 * max(misfit[phi.name], 1.0)
-        new, unclear = 0, []
-        for window, unit in zip(windows, units, strict=True):
-            seen = _seen(run, line, window, unit, phi)
-            if _known(rows, line, seen):
-                continue
-            row = _row(run, seen, phi) if unit.misfit <= limit else None
-            if row is None:
-                unclear.append(window)
-            elif not _twice(rows, row):
-                rows.append(row)
-                new += 1
+        if not misfits:  # which activation, a few windows tell
+            some = profiles[:: max(1, len(profiles) // _TELLING)]
+            ranked = rank_activations(some, _STRAIGHT)
+            misfits = {phi.name: _typical(units) for phi, units in ranked}
+        new, unclear = _met(run, line, list(zip(windows, profiles, strict=True)), misfits, rows)
         if new == 0 and all(_crossing(rows, line, window) > 1 for window in unclear):
             break
     if not rows:
         return []
     table = np.stack(rows)
-    return [Start(phi, table[:, :-1], table[:, -1], misfit[phi.name]) for phi in ranked]
+    return [Start(activation(n), table[:, :-1], table[:, -1], v) for n, v in misfits.items()]
+
+
+def _met(
+    run: SmoothRun,
+    line: _Line,
+    windows: list[tuple[_Window, Profile]],
+    misfits: dict[str, float],
+    rows: list[FloatArray],
+) -> tuple[int, list[_Window]]:
+    """Add the rows of units met for the first time; their number, and windows left unclear."""
+    name = next(iter(misfits))
+    phi, limit = activation(name), run.config.unsure**3 * max(misfits[name], 1.0)
+    before, unclear = len(rows), []
+    for window, profile in windows:
+        unit = fit_profile(profile, phi)
+        if not np.isfinite(unit.misfit):
+            continue
+        seen = _seen(run, line, window, unit, phi)
+        if _known(rows, line, seen):
+            continue
+        row = _row(run, seen, phi) if unit.misfit <= limit else None
+        if row is None:
+            unclear.append(window)
+        elif not _twice(rows, row):
+            rows.append(row)
+    return len(rows) - before, unclear
 
 
 def _typical(units: list[UnitFit]) -> float:
@@ -299,4 +316,3 @@ def _known(rows: list[FloatArray], line: _Line, seen: _Seen) -> bool:
         if apart < _SAME * max(abs(slope), abs(seen.slope)) and abs(value) < _SIDE:
             return True
     return False
-

@@ -208,9 +208,7 @@ def _fitted(
 ) -> LayerFit:
     """Do what :func:`fit_layer` says; a step to where numbers overflow lowers nothing."""
     inverse = 1.0 / deviations[:, None]
-    data = _Data(
-        np.column_stack([points, np.ones(len(points))]), answers * inverse, inverse, skip
-    )
+    data = _Data(np.column_stack([points, np.ones(len(points))]), answers * inverse, inverse, skip)
     state = _project(data, rows, phi)
     damping, taken, slow = DAMPING, 0, 0
     while taken < steps and slow < PATIENCE and not _rms(data, state) <= enough:

@@ -103,9 +103,7 @@ def settle(
     others = [(f.rms / max(fit.rms, 1.0), s.phi.name) for f, s in tried[1:]]
     known = {name for _, name in others} | {start.phi.name}
     others += [
-        (s.misfit / max(start.misfit, 1.0), s.phi.name)
-        for s in starts
-        if s.phi.name not in known
+        (s.misfit / max(start.misfit, 1.0), s.phi.name) for s in starts if s.phi.name not in known
     ]
     margin, runner_up = min(others, default=(np.inf, ""))
     fit = _without_affine_term(run, data, start.phi, fit)
@@ -143,9 +141,7 @@ def as_network(run: SmoothRun, layer: Layer, phi: Activation) -> Network:
         at = run.reference
         outputs, constant = np.insert(outputs, at, 0.0, axis=0), np.insert(constant, at, 0.0)
         linear = None if linear is None else np.insert(linear, at, 0.0, axis=0)
-    network = Network(
-        [layer.weights, outputs], [layer.biases, constant], phi, linear
-    )
+    network = Network([layer.weights, outputs], [layer.biases, constant], phi, linear)
     return network.canonical()
 
 

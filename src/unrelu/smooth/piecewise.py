@@ -93,7 +93,9 @@ def in_own_form(network: Network, *, tolerance: float = TOLERANCE) -> OwnForm:
     """
     if network.depth != 2 or network.activations[0].name != "relu":
         raise InvalidInput("expected one hidden layer of ReLUs, as extract_two_layer returns it")
-    plain = OwnForm(network, "relu", "ReLUs" + ("" if network.skip is None else " and a skip term"))
+    plain = OwnForm(
+        network, "relu", "ReLUs" + ("" if network.skip is None else " and a skip term")
+    )
     norms = np.linalg.norm(network.weights[0], axis=1)
     if network.skip is None or len(norms) == 0 or not norms.min() > 0:
         return plain

@@ -19,7 +19,14 @@ from unrelu.smooth.fit import fit_layer
 from unrelu.smooth.rows import Rows
 from unrelu.smooth.run import SmoothRun
 
-__all__ = ["Profile", "UnitFit", "bending_part", "fit_profile", "measure_profiles", "rank_activations"]
+__all__ = [
+    "Profile",
+    "UnitFit",
+    "bending_part",
+    "fit_profile",
+    "measure_profiles",
+    "rank_activations",
+]
 
 _SCALES = np.geomspace(0.08, 12.0, 24)  # of preactivations over typical inputs
 _CENTRES = np.linspace(-1.5, 1.5, 31)  # of a unit, over the line's half length

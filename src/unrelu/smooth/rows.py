@@ -89,9 +89,7 @@ def span_of_rows(run: SmoothRun) -> tuple[FloatArray, FloatArray]:
             return right[:rank], values
 
 
-def _hessians(
-    run: SmoothRun, basis: FloatArray, places: FloatArray
-) -> tuple[FloatArray, float]:
+def _hessians(run: SmoothRun, basis: FloatArray, places: FloatArray) -> tuple[FloatArray, float]:
     """Return second derivatives in a subspace, ``(n m, k, k)``, by central differences.
 
     Also the deviation of an entry.
