@@ -175,10 +175,11 @@ def extract_smooth(
 
 def _recover(run: SmoothRun, state: _Progress) -> tuple[Status, str]:
     """Find rows, activation and parameters, and certify them."""
-    with run.stage("gradients") as details:
-        basis, values = span_of_rows(run)
-        state.rank = len(basis)
-        details |= {"rank": state.rank, "least": float(values[max(state.rank, 1) - 1])}
+    if not run.straight:
+        with run.stage("gradients") as details:
+            basis, values = span_of_rows(run)
+            state.rank = len(basis)
+            details |= {"rank": state.rank, "least": float(values[max(state.rank, 1) - 1])}
     if state.rank == 0:
         return (
             Status.ASSUMPTION_VIOLATED,
@@ -188,6 +189,8 @@ def _recover(run: SmoothRun, state: _Progress) -> tuple[Status, str]:
     with run.stage("second derivatives") as details:
         state.rows = find_rows(run, basis)
         details |= {"mixed": state.rows.mixed}
+    if state.rows.straight:
+        return _copied(run, state)
     if state.rows.mixed <= MIXED:
         with run.stage("profiles") as details:
             state.profiles = measure_profiles(run, state.rows)
@@ -211,6 +214,11 @@ def _copied(run: SmoothRun, state: _Progress) -> tuple[Status, str]:
     named = invariances(run)
     if named:
         seen = f"{named}; {seen}"
+    if rows.straight:
+        return Status.ASSUMPTION_VIOLATED, (
+            f"{seen}, but the target is straight around most points: piecewise linear, or of "
+            "units much steeper than typical inputs are long; try extract_two_layer"
+        )
     if rows.mixed > MIXED:
         return Status.ASSUMPTION_VIOLATED, (
             f"{seen}, in which second derivatives share no basis ({rows.mixed:.0%} is off the "

@@ -41,12 +41,15 @@ class Rows:
         Orthonormal rows of their span, ``(k, d)``.
     mixed
         How far second derivatives are from being diagonal, 0 to 1.
+    straight
+        Whether there are none at most points.
     """
 
     directions: FloatArray
     duals: FloatArray
     basis: FloatArray
     mixed: float
+    straight: bool = False
 
 
 def measure_gradients(run: SmoothRun, points: FloatArray) -> tuple[FloatArray, float]:
@@ -130,6 +133,9 @@ def find_rows(run: SmoothRun, basis: FloatArray) -> Rows:
         hessians = np.concatenate([hessians, new])
         if len(hessians) < 2:
             continue
+        sizes = np.linalg.norm(hessians, axis=(1, 2))
+        if np.median(sizes) <= run.config.rank_margin * error * k:
+            return Rows(basis, basis, basis, 1.0, straight=True)
         rows, diagonal, off = _diagonalised(hessians, basis, run.rng)
         # A step across a place where the second derivative jumps spoils one of them.
         sound = off <= run.config.rank_margin * np.median(off)

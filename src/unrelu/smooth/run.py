@@ -46,6 +46,7 @@ class SmoothRun:
         self.noise = np.zeros(oracle.output_dim)  # deviation of an answer, by output
         self.spread = np.ones(oracle.output_dim)
         self.length = 1.0  # over which the function bends
+        self.straight = False  # whether it does not
         self._drawn = 0
 
     @contextmanager
@@ -116,7 +117,9 @@ class SmoothRun:
         self.spread = np.maximum(seen[usable].std(axis=0), self.noise)
         bend = values[:, 6] + values[:, 7] - 2.0 * values[:, 0]
         relative = float(np.sqrt(np.mean((bend / self.spread) ** 2)))
-        self.length = 1.0 / np.sqrt(max(relative, np.finfo(np.float64).eps))
+        least = max(self.relative_noise, np.finfo(np.float64).eps)
+        self.straight = relative <= self.config.rank_margin * least
+        self.length = 1.0 / np.sqrt(max(relative, np.sqrt(least)))
 
     @property
     def relative_noise(self) -> float:
