@@ -223,8 +223,8 @@ ROWS = [
         for kind in SMOOTH
     ),
     *(
-        _row(f"{kind} 64-32-10 {what}", partial(smooth, kind=kind, shape=(64, 32, 10), softmax=soft),
-             10, least, 1e-8, 6.0)
+        _row(f"{kind} 64-32-10 {what}",
+             partial(smooth, kind=kind, shape=(64, 32, 10), softmax=soft), 10, least, 1e-8, 6.0)
         for kind in SMOOTH
         for what, soft, least in (("logits", False, 9), ("softmax", True, 8))
     ),

@@ -49,7 +49,7 @@ from unrelu._types import FloatArray
 from unrelu.core.activations import SMOOTH, Activation, activation
 from unrelu.core.breakdown import Breakdown, as_breakdown
 from unrelu.core.explain import explained
-from unrelu.core.record import Remembered, remembered, with_plan
+from unrelu.core.record import remembered, with_plan
 from unrelu.errors import BudgetExhausted
 from unrelu.lines.domains import as_domain
 from unrelu.networks import Network
@@ -213,7 +213,7 @@ def _copied(run: SmoothRun, state: _Progress) -> tuple[Status, str]:
     seen = f"gradients span {state.rank} of {run.domain.dimension} dimensions"
     named = invariances(run)
     if named:
-        seen = f"{named}; {seen}"
+        return Status.ASSUMPTION_VIOLATED, f"{named}; {seen}"
     if rows.straight:
         return Status.ASSUMPTION_VIOLATED, (
             f"{seen}, but the target is straight around most points: piecewise linear, or of "

@@ -113,8 +113,10 @@ def settle(
 def _without_affine_term(
     run: SmoothRun, data: tuple[FloatArray, FloatArray], phi: Activation, fit: LayerFit
 ) -> LayerFit:
-    """Return the fit without an affine term, units turned the right way, where that explains
-    the answers as well."""
+    """Return the fit without an affine term where that explains the answers as well.
+
+    Units are turned the right way for that.
+    """
     layer = fit.layer
     if layer.linear is None or not run.explains(fit.rms):
         return fit

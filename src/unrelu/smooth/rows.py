@@ -128,7 +128,7 @@ def find_rows(run: SmoothRun, basis: FloatArray) -> Rows:
     k, m = len(basis), run.oracle.output_dim
     least = max(2, -(-run.config.hessians // m))
     hessians = np.empty((0, k, k))
-    for asked in range(0, run.config.most * least, least):
+    for _ in range(run.config.most):
         new, error = _hessians(run, basis, run.draw_wide(least))
         hessians = np.concatenate([hessians, new])
         if len(hessians) < 2:
