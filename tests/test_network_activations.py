@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -24,7 +26,7 @@ def planted(name, seed=0, outputs=2, skip=False, depth=2):
     if name == "softplus":
         phi = activation(name, 3.0)
     widths = [3, 4, 5, outputs] if depth == 3 else [3, 4, outputs]
-    weights = [g.normal(size=(b, a)) for a, b in zip(widths[:-1], widths[1:], strict=True)]
+    weights = [g.normal(size=(b, a)) for a, b in itertools.pairwise(widths)]
     biases = [g.normal(size=b) for b in widths[1:]]
     activations = [phi, "tanh"] if depth == 3 else [phi]
     return Network(weights, biases, activations, g.normal(size=(outputs, 3)) if skip else None)
@@ -139,7 +141,8 @@ def linear(w, b):
 
 def norm(g, k):
     return module(
-        "BatchNorm1d", running_mean=Tensor(g.normal(size=k)), running_var=Tensor(g.uniform(1, 2, k)),
+        "BatchNorm1d",
+        running_mean=Tensor(g.normal(size=k)), running_var=Tensor(g.uniform(1, 2, k)),
         weight=Tensor(g.normal(size=k)), bias=Tensor(g.normal(size=k)), eps=1e-5,
     )  # fmt: skip
 
