@@ -1,8 +1,10 @@
 """How close two networks are, for those who hold the truth.
 
 Neurons are matched up to what leaves the function unchanged: their order, a
-positive scale, with a skip term their sign, and, for logits behind a softmax,
-a function common to all outputs.
+positive scale (ReLU, leaky ReLU, absolute value), their sign (tanh, sine, absolute
+value; with a skip term ReLU, GELU, SiLU, softplus), and, for logits behind a softmax,
+a function common to all outputs. Activations that are others in disguise are compared
+in their usual form (:meth:`unrelu.networks.Network.usual`).
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from scipy.optimize import linear_sum_assignment
 from unrelu._random import RandomState, as_generator
 from unrelu._types import FloatArray, IntArray
 from unrelu.errors import InvalidInput
-from unrelu.networks import ReLUNetwork
+from unrelu.networks import Network
 
 __all__ = ["Comparison", "compare", "function_error"]
 
@@ -62,8 +64,8 @@ class Comparison:
 
 
 def function_error(
-    network: ReLUNetwork,
-    truth: ReLUNetwork,
+    network: Network,
+    truth: Network,
     *,
     samples: int = 10_000,
     rng: RandomState = 0,
@@ -78,8 +80,8 @@ def function_error(
 
 
 def compare(
-    network: ReLUNetwork,
-    truth: ReLUNetwork,
+    network: Network,
+    truth: Network,
     *,
     common_function: bool = False,
     samples: int = 10_000,
@@ -130,7 +132,7 @@ def _centred(values: FloatArray) -> FloatArray:
 
 
 def _deviation(
-    network: ReLUNetwork, truth: ReLUNetwork, x: FloatArray, common_function: bool
+    network: Network, truth: Network, x: FloatArray, common_function: bool
 ) -> tuple[FloatArray, FloatArray]:
     f, g = network(x), truth(x)
     if common_function:
@@ -138,10 +140,12 @@ def _deviation(
     return f - g, g
 
 
-def _reduced(network: ReLUNetwork, common_function: bool) -> ReLUNetwork:
+def _reduced(network: Network, common_function: bool) -> Network:
     """Canonical form without invisible, constant or doubled neurons."""
+    network = network.usual()
     weights = [w.copy() for w in network.weights]
     biases = [b.copy() for b in network.biases]
+    activations = list(network.activations)
     skip = None if network.skip is None else network.skip.copy()
     if common_function:
         weights[-1] -= weights[-1].mean(axis=0)
@@ -154,22 +158,26 @@ def _reduced(network: ReLUNetwork, common_function: bool) -> ReLUNetwork:
         scale = np.abs(outgoing).max(initial=0.0)
         visible = np.abs(outgoing).max(axis=0, initial=0.0) > 1e-15 * scale
         constant = ~weights[layer].any(axis=1)
-        biases[layer + 1] += outgoing[:, constant] @ np.maximum(biases[layer][constant], 0.0)
+        phi = activations[layer].taken(constant)
+        biases[layer + 1] += outgoing[:, constant] @ phi(biases[layer][None, constant])[0]
         keep = visible & ~constant
+        activations[layer] = activations[layer].taken(keep)
         weights[layer], biases[layer] = weights[layer][keep], biases[layer][keep]
         weights[layer + 1] = outgoing[:, keep]
-    plain = ReLUNetwork(weights, biases, skip).canonical()
-    return _merged(plain)
+    return _merged(Network(weights, biases, activations, skip).canonical())
 
 
-def _merged(network: ReLUNetwork) -> ReLUNetwork:
-    """Merge hidden neurons that share row and bias (unit rows assumed)."""
+def _merged(network: Network) -> Network:
+    """Merge hidden neurons that share row and bias (unit rows assumed, where scale is free)."""
     weights = [w.copy() for w in network.weights]
     biases = [b.copy() for b in network.biases]
+    activations = list(network.activations)
     for layer in range(network.depth - 1):
         rows = np.column_stack([weights[layer], biases[layer]])
         owner: dict[int, int] = {}
         order = np.lexsort(rows.T[::-1])  # equal rows stand side by side
+        if activations[layer].parameters.ndim == 2:
+            order = order[:0]  # neurons with an activation of their own each
         for previous, current in itertools.pairwise(order):
             tolerance = _SAME_ROW * (1 + abs(biases[layer][current]))
             if np.abs(rows[previous] - rows[current]).max() <= tolerance:
@@ -179,29 +187,34 @@ def _merged(network: ReLUNetwork) -> ReLUNetwork:
         keep = [i for i in range(len(rows)) if i not in owner]
         weights[layer], biases[layer] = weights[layer][keep], biases[layer][keep]
         weights[layer + 1] = weights[layer + 1][:, keep]
-    return ReLUNetwork(weights, biases, network.skip)
+        activations[layer] = activations[layer].taken(keep)
+    return Network(weights, biases, activations, network.skip)
 
 
 def _match(
-    rows: FloatArray, reference: FloatArray, *, either_sign: bool
+    rows: FloatArray, reference: FloatArray, *, either_sign: bool, any_scale: bool
 ) -> tuple[IntArray, IntArray, FloatArray]:
-    """Assign rows to reference rows by angle; returns pairs and signs."""
+    """Assign rows to reference rows; returns pairs and signs.
+
+    By angle where their scale is free, else by distance.
+    """
     if len(rows) == 0 or len(reference) == 0:
         empty = np.empty(0, dtype=np.intp)
         return empty, empty, np.empty(0)
-    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    other = reference / np.linalg.norm(reference, axis=1, keepdims=True)
-    cosine = unit @ other.T
-    i, j = linear_sum_assignment(-np.abs(cosine) if either_sign else -cosine)
-    signs = np.where(cosine[i, j] < 0, -1.0, 1.0) if either_sign else np.ones(len(i))
+    product = rows @ reference.T
+    norms = np.linalg.norm(rows, axis=1)[:, None], np.linalg.norm(reference, axis=1)[None, :]
+    if any_scale:
+        product = product / norms[0] / norms[1]
+    likeness = np.abs(product) if either_sign else product
+    cost = -likeness if any_scale else norms[0] ** 2 + norms[1] ** 2 - 2.0 * likeness
+    i, j = linear_sum_assignment(cost)
+    signs = np.where(product[i, j] < 0, -1.0, 1.0) if either_sign else np.ones(len(i))
     return i, j, signs
 
 
-def _parameter_differences(
-    a: ReLUNetwork, b: ReLUNetwork
-) -> tuple[FloatArray, tuple[int, ...], int]:
+def _parameter_differences(a: Network, b: Network) -> tuple[FloatArray, tuple[int, ...], int]:
     """Return all parameter differences after matching, layer by layer."""
-    if a.depth != b.depth:
+    if [phi.name for phi in a.activations] != [phi.name for phi in b.activations]:
         outgoing = [np.abs(w).ravel() for w in (*a.weights, *b.weights)]
         return np.concatenate(outgoing), (), sum(a.hidden_widths) + sum(b.hidden_widths)
     with_skip = a.skip is not None or b.skip is not None
@@ -214,20 +227,29 @@ def _parameter_differences(
     parts: list[FloatArray] = []
     matched: list[int] = []
     unmatched = 0
-    for layer in range(a.depth - 1):
+    for layer, phi in enumerate(a.activations):
         w, bias = weights[layer], biases[layer]
         v, c = truth[layer], b.biases[layer]
-        flips = with_skip and a.depth == 2
+        mirror = phi.mirror
+        free = mirror is not None and mirror.slope == 0.0
+        flips = mirror is not None and (free or (with_skip and a.depth == 2))
         i, j, signs = _match(
-            np.column_stack([w, bias]), np.column_stack([v, c]), either_sign=flips
-        )
+            np.column_stack([w, bias]), np.column_stack([v, c]),
+            either_sign=flips, any_scale=phi.homogeneous,
+        )  # fmt: skip
         up, up_truth = weights[layer + 1], truth[layer + 1]
-        if flips:
-            # u relu(z) = u relu(-z) + u z: turned neurons leave u z in the affine part.
+        if mirror is not None and flips:
+            # phi(z) = sign (phi(-z) - slope z): a ReLU leaves z in the affine part.
             turned = i[signs < 0]
-            skip_a = skip_a + up[:, turned] @ w[turned]
-            biases[-1] = biases[-1] + up[:, turned] @ bias[turned]
+            if not free:
+                skip_a = skip_a - mirror.slope * up[:, turned] @ w[turned]
+                biases[-1] = biases[-1] - mirror.slope * up[:, turned] @ bias[turned]
+            up[:, turned] *= mirror.sign
         parts += [(signs[:, None] * w[i] - v[j]).ravel(), signs * bias[i] - c[j]]
+        own, other = phi.parameters, b.activations[layer].parameters
+        if phi.name != "spline":
+            own, other = (p[k] if p.ndim == 2 else p for p, k in ((own, i), (other, j)))
+            parts.append(np.subtract(own, other).ravel())
         for matrix, used in ((up, i), (up_truth, j)):
             rest = np.setdiff1d(np.arange(matrix.shape[1]), used)
             parts.append(matrix[:, rest].ravel())

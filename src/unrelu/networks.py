@@ -1,4 +1,4 @@
-"""Fully connected ReLU networks as immutable values."""
+"""Fully connected networks as immutable values: of any activation, and of ReLUs."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ import hashlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from unrelu._types import ArrayLike, FloatArray
+from unrelu.core.activations import KINDS, RELU, Activation, activation
 from unrelu.errors import InvalidInput
 
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["ReLUNetwork"]
+__all__ = ["Network", "ReLUNetwork"]
 
 _FORMAT = "unrelu.network/1"
 
@@ -36,15 +37,15 @@ def _frozen(array: ArrayLike, name: str, ndim: int) -> FloatArray:
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class ReLUNetwork:
-    """A fully connected ReLU network, with an optional linear skip term.
+class Network:
+    """A fully connected network with an activation a layer, and an optional linear skip term.
 
     With layers ``(W_1, b_1), ..., (W_L, b_L)`` it computes::
 
-        f(x) = S x + b_L + W_L relu(W_{L-1} ... relu(W_1 x + b_1) ... + b_{L-1})
+        f(x) = S x + b_L + W_L phi_{L-1}(W_{L-1} ... phi_1(W_1 x + b_1) ... + b_{L-1})
 
-    where ``S`` is the skip matrix (absent: zero). A network of depth 2 with a
-    skip term is equation (2) of Daniely & Granot.
+    where ``S`` is the skip matrix (absent: zero). :class:`ReLUNetwork` is the case in which
+    every ``phi`` is a ReLU.
 
     Parameters
     ----------
@@ -52,18 +53,23 @@ class ReLUNetwork:
         One matrix per layer, ``(width_l, width_{l-1})``; rows are neurons.
     biases
         One vector per layer, ``(width_l,)``.
+    activations
+        One for all hidden layers or one each, by name or as
+        :class:`~unrelu.core.activations.Activation`.
     skip
         ``(m, d)`` or None.
     """
 
     weights: tuple[FloatArray, ...]
     biases: tuple[FloatArray, ...]
+    activations: tuple[Activation, ...]
     skip: FloatArray | None = None
 
     def __init__(
         self,
         weights: Sequence[ArrayLike],
         biases: Sequence[ArrayLike],
+        activations: str | Activation | Sequence[str | Activation] = "relu",
         skip: ArrayLike | None = None,
     ) -> None:
         if len(weights) == 0 or len(weights) != len(biases):
@@ -92,6 +98,7 @@ class ReLUNetwork:
                 )
         object.__setattr__(self, "weights", ws)
         object.__setattr__(self, "biases", bs)
+        object.__setattr__(self, "activations", _each(activations, [len(w) for w in ws[:-1]]))
         object.__setattr__(self, "skip", s)
 
     # ---------------------------------------------------------------- shape
@@ -123,16 +130,25 @@ class ReLUNetwork:
 
     @property
     def parameters(self) -> int:
-        """Count of weights and biases, the skip term included."""
+        """Count of weights and biases, of slopes by unit, and the skip term."""
         count = sum(w.size for w in self.weights) + sum(b.size for b in self.biases)
+        count += sum(a.parameters.size for a in self.activations if a.parameters.ndim == 2)
         return int(count + (0 if self.skip is None else self.skip.size))
+
+    @property
+    def activation_names(self) -> str:
+        """The hidden layers' activations in words; one where all are the same."""
+        names = [str(a) for a in self.activations]
+        return names[0] if len(set(names)) == 1 else ", ".join(names)
 
     def __repr__(self) -> str:
         skip = "" if self.skip is None else " + skip"
-        return f"ReLUNetwork({self.architecture}{skip}, {self.parameters:,} parameters)"
+        kinds = "" if isinstance(self, ReLUNetwork) else f" {self.activation_names}"
+        name = type(self).__name__
+        return f"{name}({self.architecture}{kinds}{skip}, {self.parameters:,} parameters)"
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, ReLUNetwork):
+        if not isinstance(other, Network):
             return NotImplemented
         mine, theirs = self._arrays(), other._arrays()
         return mine.keys() == theirs.keys() and all(
@@ -158,10 +174,11 @@ class ReLUNetwork:
         if points.ndim != 2 or points.shape[1] != self.input_dim:
             raise InvalidInput(f"x must have shape (n, {self.input_dim}), got {points.shape}")
         value = points
-        for w, b in zip(self.weights[:-1], self.biases[:-1], strict=True):
+        layers = zip(self.weights[:-1], self.biases[:-1], self.activations, strict=True)
+        for w, b, phi in layers:
             value = value @ w.T
             value += b
-            np.maximum(value, 0.0, out=value)
+            value = np.maximum(value, 0.0, out=value) if phi.name == "relu" else phi(value)
         out = value @ self.weights[-1].T + self.biases[-1]
         if self.skip is not None:
             out += points @ self.skip.T
@@ -169,28 +186,80 @@ class ReLUNetwork:
 
     # ------------------------------------------------------------ canonical
 
-    def canonical(self) -> ReLUNetwork:
-        """Return the same function with unit hidden rows, sorted.
+    def canonical(self) -> Self:
+        """Return the same function with unit hidden rows where scale is free, sorted.
 
-        Hidden rows ``w`` are scaled to unit norm (a zero row with a positive
-        bias to bias one), the scale is pushed outward, and the neurons of each
-        hidden layer are sorted by their rows, first coordinate first.
+        Rows ``w`` before a homogeneous activation are scaled to unit norm (a zero row with a
+        positive bias to bias one), the scale is pushed outward; units that may be turned over
+        without an affine term get a first coordinate that is not negative; and the neurons of
+        each hidden layer are sorted by their rows, first coordinate first.
         """
         weights = [w.copy() for w in self.weights]
         biases = [b.copy() for b in self.biases]
-        for layer in range(self.depth - 1):
-            scale = np.linalg.norm(weights[layer], axis=1)
-            scale = np.where(scale > 0, scale, np.abs(biases[layer]))
-            scale = np.where(scale > 0, scale, 1.0)
-            weights[layer] /= scale[:, None]
-            biases[layer] /= scale
-            weights[layer + 1] *= scale
+        activations = list(self.activations)
+        for layer, phi in enumerate(self.activations):
+            if phi.homogeneous:
+                scale = np.linalg.norm(weights[layer], axis=1)
+                scale = np.where(scale > 0, scale, np.abs(biases[layer]))
+                scale = np.where(scale > 0, scale, 1.0)
+                weights[layer] /= scale[:, None]
+                biases[layer] /= scale
+                weights[layer + 1] *= scale
+            mirror = phi.mirror
+            if mirror is not None and mirror.slope == 0.0:
+                first = weights[layer][np.arange(len(weights[layer])), _first(weights[layer])]
+                turn = first < 0
+                # phi(z) = sign (phi(2 center - z) - offset), as the mirror is its own inverse.
+                lost = mirror.sign * mirror.offset * weights[layer + 1][:, turn].sum(axis=1)
+                biases[layer + 1] -= lost
+                weights[layer][turn] *= -1.0
+                biases[layer][turn] = 2.0 * mirror.center - biases[layer][turn]
+                weights[layer + 1][:, turn] *= mirror.sign
             keys = np.column_stack([weights[layer], biases[layer]])
             order = np.lexsort(keys.T[::-1])
             weights[layer] = weights[layer][order]
             biases[layer] = biases[layer][order]
             weights[layer + 1] = weights[layer + 1][:, order]
-        return ReLUNetwork(weights, biases, self.skip)
+            activations[layer] = phi.taken(order)
+        return self._with(weights, biases, activations)
+
+    def usual(self) -> Network:
+        """Return the same function with activations in their usual form.
+
+        A logistic layer is a tanh layer, ReLU6 and the hard sigmoid are hard tanhs, softplus
+        with a beta is one without: scales and shifts go to the layers around it.
+        """
+        weights = [w.copy() for w in self.weights]
+        biases = [b.copy() for b in self.biases]
+        activations = list(self.activations)
+        for layer, phi in enumerate(self.activations):
+            disguise = KINDS[phi.name].disguise
+            if phi.name == "softplus":
+                beta = phi.parameters[..., 0]
+                inner, scale, shift, offset, name = beta, 1.0 / beta, 0.0, 0.0, "softplus"
+            elif disguise is not None:
+                inner, scale = disguise.inner, disguise.scale
+                shift, offset, name = disguise.shift, disguise.offset, disguise.usual
+            else:
+                continue
+            factor = np.broadcast_to(inner, biases[layer].shape)
+            weights[layer] *= factor[:, None]
+            biases[layer] = factor * biases[layer] + shift
+            biases[layer + 1] += offset * weights[layer + 1].sum(axis=1)
+            weights[layer + 1] *= scale
+            activations[layer] = activation(name)
+        return Network(weights, biases, activations, self.skip)
+
+    def _with(
+        self,
+        weights: Sequence[FloatArray],
+        biases: Sequence[FloatArray],
+        activations: Sequence[Activation],
+    ) -> Self:
+        """Return a network of the same class and skip term."""
+        if isinstance(self, ReLUNetwork):
+            return type(self)(weights, biases, self.skip)
+        return type(self)(weights, biases, activations, self.skip)
 
     # ---------------------------------------------------------------- files
 
@@ -199,16 +268,47 @@ class ReLUNetwork:
         arrays |= {f"biases.{i}": b for i, b in enumerate(self.biases)}
         if self.skip is not None:
             arrays["skip"] = self.skip
+        for i, phi in enumerate(self.activations):
+            if phi != RELU:  # a file of a ReLU network is what it always was
+                arrays[f"activations.{i}.{phi.name}"] = phi.parameters
         return arrays
 
     @classmethod
-    def _from_arrays(cls, arrays: dict[str, Any]) -> ReLUNetwork:
+    def _from_arrays(cls, arrays: dict[str, Any]) -> Self:
         depth = sum(key.startswith("weights.") for key in arrays)
-        return cls(
-            [arrays[f"weights.{i}"] for i in range(depth)],
-            [arrays[f"biases.{i}"] for i in range(depth)],
-            arrays.get("skip"),
-        )
+        weights = [arrays[f"weights.{i}"] for i in range(depth)]
+        biases = [arrays[f"biases.{i}"] for i in range(depth)]
+        activations = [RELU] * (depth - 1)
+        for key, value in arrays.items():
+            part, _, rest = key.partition(".")
+            if part == "activations":
+                i, _, name = rest.partition(".")
+                if name not in KINDS:
+                    raise InvalidInput(f"the activation {name!r} is unknown: a newer file?")
+                activations[int(i)] = Activation(name, np.asarray(value, dtype=np.float64))
+        return cls._of(weights, biases, activations, arrays.get("skip"))
+
+    @classmethod
+    def _of(
+        cls,
+        weights: Sequence[ArrayLike],
+        biases: Sequence[ArrayLike],
+        activations: Sequence[str | Activation],
+        skip: ArrayLike | None = None,
+    ) -> Self:
+        """Return a :class:`ReLUNetwork` where all activations are ReLUs, of the class asked."""
+        every = [activation(phi) for phi in activations]
+        plain = all(phi == RELU for phi in every)
+        if issubclass(cls, ReLUNetwork) and not plain:
+            names = ", ".join(dict.fromkeys(phi.name for phi in every))
+            raise InvalidInput(
+                f"the activation is {names}, not 'relu': Network, not ReLUNetwork, holds it"
+            )
+        chosen: Any = ReLUNetwork if plain and cls is Network else cls
+        if issubclass(chosen, ReLUNetwork):
+            made: Self = chosen(weights, biases, skip)
+            return made
+        return cls(weights, biases, every, skip)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write to a safetensors file (no pickle); returns the path."""
@@ -217,7 +317,7 @@ class ReLUNetwork:
         return write_tensors(path, self._arrays(), {"format": _FORMAT})
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> ReLUNetwork:
+    def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a network, or the network of a saved result."""
         from unrelu._files import read_tensors
 
@@ -250,19 +350,84 @@ class ReLUNetwork:
 
         return network_to_onnx(self, path, dtype=dtype)
 
+    def to_sklearn(self, *, classes: ArrayLike | None = None) -> Any:
+        """Return a fitted ``MLPRegressor`` that predicts the same.
+
+        With ``classes`` an ``MLPClassifier`` whose logits these are: their softmax, or for
+        two classes the logistic function of one logit or of the difference of two.
+        """
+        from unrelu._export_sklearn import network_to_sklearn
+
+        return network_to_sklearn(self, classes)
+
     @classmethod
-    def from_sklearn(cls, estimator: Any) -> ReLUNetwork:
-        """Read an ``MLPRegressor`` or ``MLPClassifier`` with ReLU activation.
+    def from_sklearn(cls, estimator: Any) -> Self:
+        """Read an ``MLPRegressor`` or ``MLPClassifier``.
 
         A classifier gives its logits, before softmax or the logistic function.
         """
-        from unrelu._export import network_from_sklearn
+        from unrelu._export_sklearn import parts_from_sklearn
 
-        return network_from_sklearn(estimator)
+        return cls._of(*parts_from_sklearn(estimator))
 
     @classmethod
-    def from_torch(cls, module: Any) -> ReLUNetwork:
-        """Read a ``torch.nn.Sequential`` of alternating Linear and ReLU layers."""
-        from unrelu._export import network_from_torch
+    def from_torch(cls, module: Any) -> Self:
+        """Read a ``torch.nn.Sequential`` of Linear layers and activations in turn.
 
-        return network_from_torch(module)
+        Batch norms beside a Linear layer are folded into it.
+        """
+        from unrelu._export import parts_from_torch
+
+        return cls._of(*parts_from_torch(module))
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class ReLUNetwork(Network):
+    """A fully connected ReLU network, with an optional linear skip term.
+
+    With layers ``(W_1, b_1), ..., (W_L, b_L)`` it computes::
+
+        f(x) = S x + b_L + W_L relu(W_{L-1} ... relu(W_1 x + b_1) ... + b_{L-1})
+
+    where ``S`` is the skip matrix (absent: zero). A network of depth 2 with a
+    skip term is equation (2) of Daniely & Granot.
+
+    Parameters
+    ----------
+    weights
+        One matrix per layer, ``(width_l, width_{l-1})``; rows are neurons.
+    biases
+        One vector per layer, ``(width_l,)``.
+    skip
+        ``(m, d)`` or None.
+    """
+
+    def __init__(
+        self,
+        weights: Sequence[ArrayLike],
+        biases: Sequence[ArrayLike],
+        skip: ArrayLike | None = None,
+    ) -> None:
+        super().__init__(weights, biases, RELU, skip)
+
+
+def _first(rows: FloatArray) -> FloatArray:
+    """Return the index of the first entry of each row that is not zero."""
+    return np.asarray(np.argmax(rows != 0, axis=1))
+
+
+def _each(
+    activations: str | Activation | Sequence[str | Activation], widths: Sequence[int]
+) -> tuple[Activation, ...]:
+    """Return one activation for each hidden layer, checked against its width."""
+    if isinstance(activations, (str, Activation)):
+        activations = [activations] * len(widths)
+    every = tuple(activation(phi) for phi in activations)
+    if len(every) != len(widths):
+        raise InvalidInput(f"{len(widths)} hidden layers, but {len(every)} activations")
+    for i, (phi, width) in enumerate(zip(every, widths, strict=True)):
+        if phi.parameters.ndim == 2 and len(phi.parameters) != width:
+            raise InvalidInput(
+                f"layer {i}: {len(phi.parameters)} units have parameters of their own, not {width}"
+            )
+    return every

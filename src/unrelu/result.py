@@ -24,7 +24,7 @@ from unrelu._files import read_tensors, write_tensors
 from unrelu._version import __version__
 from unrelu.errors import InvalidInput
 from unrelu.findings import Findings
-from unrelu.networks import ReLUNetwork
+from unrelu.networks import Network
 
 __all__ = [
     "Certificate",
@@ -253,7 +253,7 @@ class RecoveryResult:
     message: str
     queries: QueryStats
     provenance: Provenance
-    network: ReLUNetwork | None = None
+    network: Network | None = None
     certificate: Certificate | None = None
     stages: tuple[StageReport, ...] = ()
 
@@ -377,7 +377,7 @@ class RecoveryResult:
                 message=facts["message"],
                 queries=QueryStats(**facts["queries"]),
                 provenance=Provenance(**facts["provenance"]),
-                network=ReLUNetwork._from_arrays(network_arrays) if network_arrays else None,
+                network=Network._from_arrays(network_arrays) if network_arrays else None,
                 certificate=None if certificate is None else _certificate(certificate),
                 stages=tuple(StageReport(**stage) for stage in facts["stages"]),
                 **own,

@@ -19,7 +19,7 @@ from unrelu._types import FloatArray, IntArray
 from unrelu.core.price import FIRST_AGAIN
 from unrelu.core.record import Record, Remembered
 from unrelu.errors import OracleError
-from unrelu.networks import ReLUNetwork
+from unrelu.networks import Network
 from unrelu.result import RecoveryResult, StageReport, Status
 
 __all__ = [
@@ -103,7 +103,7 @@ class Contradictions:
         )
 
 
-def predicted_answers(network: ReLUNetwork, answers: str, outputs: int) -> Predict:
+def predicted_answers(network: Network, answers: str, outputs: int) -> Predict:
     """Return what the target would answer if the network were it.
 
     ``answers`` is ``"values"`` or ``"log-odds"``: then the network gives logits,

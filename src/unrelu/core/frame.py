@@ -22,7 +22,7 @@ import numpy as np
 
 from unrelu._types import FloatArray
 from unrelu.core.answers import between_zero_and_one
-from unrelu.networks import ReLUNetwork
+from unrelu.networks import Network, ReLUNetwork
 from unrelu.oracles.base import Oracle, Wrapper
 
 __all__ = ["Frame", "Framed", "find_frame", "frame_of_rows"]
@@ -81,7 +81,7 @@ class Frame:
         """Return ``u`` for the target's ``x``, ``(n, d)``."""
         return np.asarray((x - self.center) / self.scale)
 
-    def network(self, inside: ReLUNetwork) -> ReLUNetwork:
+    def network(self, inside: Network) -> Network:
         """Return a network of ``u`` as one of ``x``: the first layer and the skip term change."""
         weights, biases, skip = list(inside.weights), list(inside.biases), inside.skip
         biases[0] = biases[0] - weights[0] @ (self.center / self.scale)
@@ -89,7 +89,9 @@ class Frame:
         if skip is not None:
             biases[-1] = biases[-1] - skip @ (self.center / self.scale)
             skip = skip / self.scale
-        return ReLUNetwork(weights, biases, skip)
+        if isinstance(inside, ReLUNetwork):
+            return ReLUNetwork(weights, biases, skip)
+        return Network(weights, biases, inside.activations, skip)
 
     def basis(self, inside: FloatArray) -> FloatArray:
         """Return orthonormal rows ``(r, d)`` of ``x`` that span what ``inside`` spans in ``u``."""

@@ -80,7 +80,7 @@ from unrelu.errors import BudgetExhausted
 from unrelu.extraction.deep_answers import NotFinite, Saturated
 from unrelu.extraction.three_layer_config import Failed, ThreeLayerConfig
 from unrelu.extraction.three_layer_stages import Extraction
-from unrelu.networks import ReLUNetwork
+from unrelu.networks import Network, ReLUNetwork
 from unrelu.oracles import as_oracle
 from unrelu.oracles.base import Oracle
 from unrelu.oracles.wrappers import LogOdds
@@ -291,7 +291,7 @@ def _in_units(network: ReLUNetwork, units: FloatArray) -> ReLUNetwork:
     )
 
 
-def _without(network: ReLUNetwork, output: int) -> ReLUNetwork:
+def _without(network: Network, output: int) -> ReLUNetwork:
     """Leave an output out: log-odds were asked for, which have none of the reference."""
     return ReLUNetwork(
         [*network.weights[:-1], np.delete(network.weights[-1], output, axis=0)],

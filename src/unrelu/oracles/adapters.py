@@ -8,7 +8,7 @@ import numpy as np
 
 from unrelu._types import ArrayLike, FloatArray
 from unrelu.errors import InvalidInput
-from unrelu.networks import ReLUNetwork
+from unrelu.networks import Network
 from unrelu.oracles.base import Adapter, Meter
 from unrelu.oracles.fingerprint import callable_identity
 
@@ -49,14 +49,14 @@ class CallableOracle(Adapter):
 
 
 class NetworkOracle(Adapter):
-    """A :class:`ReLUNetwork`, answered through the same door as any target.
+    """A :class:`Network`, answered through the same door as any target.
 
     With ``dtype="float32"`` all arithmetic is done in single precision, as a
     deployed float32 model would, the last bits of a batch included.
     """
 
     def __init__(
-        self, network: ReLUNetwork, *, dtype: str = "float64", meter: Meter | None = None
+        self, network: Network, *, dtype: str = "float64", meter: Meter | None = None
     ) -> None:
         if dtype not in {"float64", "float32"}:
             raise InvalidInput(f"dtype must be 'float64' or 'float32', got {dtype!r}")
@@ -77,7 +77,8 @@ class NetworkOracle(Adapter):
         if not self._single:
             return self._network(points)
         x = value = points.astype(np.float32)
-        for w, b in zip(self._weights[:-1], self._biases[:-1], strict=True):
-            value = np.maximum(value @ w.T + b, np.float32(0))
+        layers = zip(self._weights[:-1], self._biases[:-1], self._network.activations, strict=True)
+        for w, b, phi in layers:
+            value = np.asarray(phi.value(value @ w.T + b), dtype=np.float32)
         out = value @ self._weights[-1].T + self._biases[-1]
         return out if self._skip is None else out + x @ self._skip.T

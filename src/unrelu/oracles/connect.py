@@ -16,7 +16,7 @@ from unrelu._numbers import real_number, whole_number
 from unrelu._types import ArrayLike, FloatArray
 from unrelu.errors import InvalidInput, UnreluError
 from unrelu.ledger import Ledger, LedgerBinding
-from unrelu.networks import ReLUNetwork
+from unrelu.networks import Network
 from unrelu.oracles.adapters import CallableOracle, NetworkOracle
 from unrelu.oracles.base import Adapter, Oracle, Wrapper
 from unrelu.oracles.estimators import EstimatorOracle, is_estimator, load_skops
@@ -62,7 +62,7 @@ def connect(
     target
         A Python callable from ``(n, d)`` to ``(n, m)`` or ``(n,)`` (a JAX
         function is one), a torch module, a scikit-learn estimator, a
-        :class:`ReLUNetwork`, an :class:`Oracle` (which gets the wrappers asked
+        :class:`Network`, an :class:`Oracle` (which gets the wrappers asked
         for here); or a string: the path of a saved network (.safetensors), of
         an ONNX (.onnx), skops (.skops) or TorchScript (.pt) file,
         ``"module:function"``, which may name any of the above, or the address
@@ -233,7 +233,7 @@ def _as_adapter(
     """Return an oracle for an object; nothing is asked yet."""
     if isinstance(target, Oracle):
         return target
-    if isinstance(target, ReLUNetwork):
+    if isinstance(target, Network):
         return NetworkOracle(target)
     if is_torch_module(target):
         return TorchOracle(target, input_dim=input_dim, row_shape=shape)
@@ -248,7 +248,7 @@ def _as_adapter(
         return CallableOracle(target, input_dim=input_dim, row_shape=shape)
     raise InvalidInput(
         f"cannot connect to a {type(target).__name__}: expected a callable, a torch module, a "
-        "scikit-learn estimator, a ReLUNetwork, an Oracle, a model file, 'module:function' or "
+        "scikit-learn estimator, a Network, an Oracle, a model file, 'module:function' or "
         "an address"
     )
 
@@ -267,7 +267,7 @@ def _resolve(
     """Turn a path or ``module:function`` into a target."""
     suffix = Path(text).suffix.lower()
     if suffix == ".safetensors":
-        return ReLUNetwork.load(text)
+        return Network.load(text)
     if suffix == ".onnx":
         return OnnxOracle(text, output=output, input_dim=input_dim, row_shape=shape)
     if suffix == ".skops":

@@ -36,7 +36,7 @@ from typing import Any
 
 import numpy as np
 
-from unrelu.networks import ReLUNetwork
+from unrelu.networks import Network
 from unrelu.oracles.base import Oracle
 from unrelu.oracles.contents import (
     attribute_of,
@@ -190,7 +190,7 @@ class _Walk:
         return f"unread {name}", []
 
     def _content(self, value: Any) -> _Parts:
-        if isinstance(value, ReLUNetwork):
+        if isinstance(value, Network):
             return f"network {value.fingerprint()}", []
         if isinstance(value, Oracle):
             return f"oracle {value.identity}", []

@@ -17,7 +17,7 @@ from unrelu.choose import extract
 from unrelu.diagnostics import Diagnosis
 from unrelu.errors import UnreluError
 from unrelu.extraction.two_layer import extract_two_layer
-from unrelu.networks import ReLUNetwork
+from unrelu.networks import Network
 from unrelu.oracles import Cast, Labels, Noisy, Oracle, Rounded, Softmax, Wrapper, connect
 from unrelu.progress import Progress
 from unrelu.result import RecoveryResult, Status
@@ -118,7 +118,7 @@ class Simulation:
         self,
         target: Oracle,
         result: RecoveryResult,
-        network: ReLUNetwork,
+        network: Network,
         diagnosis: Diagnosis,
         domain: Any,
         options: AuditConfig,

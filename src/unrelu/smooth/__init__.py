@@ -1,0 +1,1 @@
+"""Networks with one hidden layer of any activation."""

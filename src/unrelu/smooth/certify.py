@@ -1,0 +1,94 @@
+"""The certificate: held-out points at which a recovered layer must be right."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from unrelu._types import FloatArray
+from unrelu.core.activations import Activation
+from unrelu.result import Certificate
+from unrelu.smooth.fit import Layer
+from unrelu.smooth.run import SmoothRun
+
+__all__ = ["Verdict", "certify_layer"]
+
+_ROOM = 3.0  # times the largest deviation met is what is stated ...
+_ROOM_NOISE = 5.0  # ... and so many deviations of an answer, at least
+_FLOOR = 1e-8  # of the spread: deviations below are always accepted
+_LINES = 4  # on which half of the other points lie
+_FAR = 8.0  # times typical inputs is how far the other half goes
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """What a certificate says.
+
+    ``agrees`` where every held-out point is within its tolerance, ``exact`` where the stated
+    tolerance is what exactness within the noise asks for; ``error`` is the largest deviation at
+    typical inputs over the spread.
+    """
+
+    certificate: Certificate
+    agrees: bool
+    exact: bool
+    error: float
+
+
+def _others(run: SmoothRun, count: int) -> FloatArray:
+    """Draw points farther out than typical ones, and points on lines through typical ones."""
+    far = run.draw(count // 2)
+    far *= np.exp(run.rng.uniform(0.0, np.log(_FAR), size=(len(far), 1)))
+    ends = run.draw(2 * _LINES).reshape(2, _LINES, 1, -1)
+    t = run.rng.uniform(-1.0, 2.0, size=(_LINES, (count - count // 2) // _LINES, 1))
+    lines = ends[0] + t * (ends[1] - ends[0])
+    return np.concatenate([far, lines.reshape(-1, far.shape[1])])
+
+
+def certify_layer(run: SmoothRun, layer: Layer, phi: Activation) -> Verdict:
+    """Compare layer and target at fresh points.
+
+    A deviation is accepted up to ``accept`` deviations of an answer, which grow with the input
+    as the errors of weights do. What is stated is what was met at typical inputs, with room.
+    """
+    config = run.config
+    with run.stage("certificate") as details:
+        points = np.concatenate([run.draw(config.samples), _others(run, config.samples)])
+        answers = run.ask(points)
+    usable = np.isfinite(answers).all(axis=1)
+    samples = int(np.count_nonzero(usable[: config.samples]))
+    if samples == 0:
+        raise ValueError("no held-out answer could be read")
+    points, answers = points[usable], answers[usable]
+    with np.errstate(over="ignore", invalid="ignore"):
+        deviation = np.nan_to_num(np.abs(answers - layer(points, phi)), nan=np.inf)
+    typical = answers[:samples]
+    spread = np.maximum(typical.std(axis=0), run.noise)
+    growth = np.maximum(1.0, np.linalg.norm(points, axis=1) / run.domain.scale)
+    level = run.deviations(answers)[:, None] * growth[:, None] * run.noise
+    limit = np.maximum(config.accept * level, _FLOOR * growth[:, None] * spread)
+    over = (deviation > limit).any(axis=1)
+    largest = deviation[:samples].max(axis=0)
+    tolerances = np.maximum(np.maximum(_ROOM * largest, _ROOM_NOISE * run.noise), _FLOOR * spread)
+    tolerances = np.minimum(tolerances, np.maximum(largest, limit[:samples].max(axis=0)))
+    least = config.exact * spread if run.exact else config.exact_noise * run.noise
+    certificate = Certificate.from_deviations(
+        deviation[:samples],
+        scale=float(spread.max()),
+        tolerance=float(tolerances.max()),
+        distribution=run.domain.distribution,
+        details={
+            "other points": len(points) - samples,
+            "points exceeding": int(over.sum()),
+            "largest deviation over its prediction": float((deviation / level).max()),
+            "tolerance per output": [float(t) for t in tolerances],
+        },
+    )
+    details |= {"points exceeding": int(over.sum())}
+    return Verdict(
+        certificate,
+        agrees=not over.any(),
+        exact=bool((tolerances <= least).all()),
+        error=float((largest / spread).max()),
+    )

@@ -1,0 +1,270 @@
+r"""One hidden layer fitted to answers: the inner layer by Levenberg-Marquardt, the rest exactly.
+
+.. math:: f(x) = U \varphi(W x + b) + c + S x
+
+is linear in U, c and S. They are eliminated (variable projection, Golub & Pereyra 1973, with
+Kaufman's approximation), which leaves the rows of W and b. With m outputs the residual's
+derivative by unit j is :math:`-P^\perp \varphi'_j x\, u_j^\top`, so that the normal matrix of
+all outputs is one product of n rows, whatever m:
+
+.. math:: N_{(j,a),(l,b)} = (U^\top U)_{jl}\,(A^\top P^\perp A)_{(j,a),(l,b)},
+          \quad A_{n,(j,a)} = \varphi'(z_{nj})\, x_{na}.
+
+Answers of the same row are weighted alike.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import scipy.linalg
+
+from unrelu._types import FloatArray
+from unrelu.core.activations import Activation
+
+__all__ = ["Layer", "LayerFit", "fit_layer", "solve_outputs"]
+
+STEPS = 60
+"""Most steps; from a start within the basin 5 to 15 are taken."""
+SETTLED = 1e-3
+"""A fit ends when a step promises to lower the sum of squares by less than so many squared
+deviations of an answer for each parameter (it then moves none by a tenth of its own error), or
+by less than this part."""
+STALLED = 0.5
+PATIENCE = 6
+"""It also ends when so many steps in turn lower the sum by less than this part: near the
+solution each lowers it a hundredfold, on the way there are slow ones."""
+DAMPING, RISE, FALL = 1e-4, 8.0, 64.0
+"""First damping, over the diagonal, and what it is multiplied and divided by."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Layer:
+    """A hidden layer and what is built on it.
+
+    Attributes
+    ----------
+    weights, biases
+        ``(k, d)`` and ``(k,)``.
+    outputs, constant
+        ``(m, k)`` and ``(m,)``.
+    linear
+        S, ``(m, d)``, or None where there is no affine term beside the units.
+    """
+
+    weights: FloatArray
+    biases: FloatArray
+    outputs: FloatArray
+    constant: FloatArray
+    linear: FloatArray | None
+
+    def __call__(self, points: FloatArray, phi: Activation) -> FloatArray:
+        """Evaluate at ``(n, d)``; returns ``(n, m)``."""
+        value = phi(points @ self.weights.T + self.biases) @ self.outputs.T + self.constant
+        return np.asarray(value if self.linear is None else value + points @ self.linear.T)
+
+    def kept(self, which: FloatArray) -> Layer:
+        """Return the layer with some of its units, by index or mask."""
+        return dataclasses.replace(
+            self,
+            weights=self.weights[which],
+            biases=self.biases[which],
+            outputs=self.outputs[:, which],
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerFit:
+    """What a fit reached.
+
+    Attributes
+    ----------
+    layer
+        The layer.
+    rms
+        Root mean square residual over the deviations of the answers, corrected for the number
+        of parameters: 1 where nothing but noise is left.
+    steps
+        Steps tried.
+    """
+
+    layer: Layer
+    rms: float
+    steps: int
+
+
+@dataclasses.dataclass(frozen=True)
+class _Data:
+    x1: FloatArray  # inputs with a one, (n, d + 1)
+    y: FloatArray  # answers over their deviations
+    weights: FloatArray  # one over the deviations, (n, 1)
+    skip: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class _State:
+    rows: FloatArray  # (k, d + 1): weights and bias
+    z: FloatArray
+    basis: FloatArray  # orthonormal, of all that is linear, (n, q)
+    coefficients: FloatArray  # (k + 1 + d, m)
+    residual: FloatArray
+    loss: float
+
+
+def _project(data: _Data, rows: FloatArray, phi: Activation) -> _State:
+    """Solve for all that is linear."""
+    z = data.x1 @ rows.T
+    parts = [phi(z), data.x1[:, -1:]] + ([data.x1[:, :-1]] if data.skip else [])
+    design = data.weights * np.concatenate(parts, axis=1)
+    scale = np.maximum(np.linalg.norm(design, axis=0), np.finfo(np.float64).tiny)
+    left, values, right = np.linalg.svd(design / scale, full_matrices=False)
+    # Units that are one and the same, or linear where they were asked, share their outputs.
+    good = values > np.finfo(np.float64).eps * len(design) * values[0]
+    left, values, right = left[:, good], values[good], right[good]
+    image = left.T @ data.y
+    coefficients = (right.T @ (image / values[:, None])) / scale[:, None]
+    residual = data.y - left @ image
+    return _State(rows, z, left, coefficients, residual, float(np.sum(residual**2)))
+
+
+def _normal(data: _Data, state: _State, phi: Activation) -> tuple[FloatArray, FloatArray]:
+    """Return the normal matrix ``(P, P)`` and the gradient ``(P,)`` of the inner layer."""
+    k, width = state.rows.shape
+    slope = data.weights * phi.slope(state.z)
+    a = (slope[:, :, None] * data.x1[:, None, :]).reshape(len(slope), k * width)
+    shared = state.basis.T @ a
+    normal = a.T @ a - shared.T @ shared
+    u = state.coefficients[:k]
+    normal *= np.repeat(np.repeat(u @ u.T, width, axis=0), width, axis=1)
+    gradient = np.einsum("nj,na->ja", slope * (state.residual @ u.T), data.x1)
+    return normal, gradient.ravel()
+
+
+def _step(normal: FloatArray, gradient: FloatArray, damping: float) -> FloatArray | None:
+    scale = np.diagonal(normal).copy()
+    scale = np.maximum(scale, np.finfo(np.float64).eps * max(float(scale.max()), 0.0))
+    if not scale.max() > 0.0:
+        return None
+    root = np.sqrt(scale)
+    matrix = normal / root[:, None] / root[None, :]
+    matrix[np.diag_indices_from(matrix)] += damping
+    try:
+        factor = scipy.linalg.cho_factor(matrix, overwrite_a=True, check_finite=False)
+    except np.linalg.LinAlgError:
+        return None
+    return np.asarray(scipy.linalg.cho_solve(factor, gradient / root, check_finite=False) / root)
+
+
+def fit_layer(
+    points: FloatArray,
+    answers: FloatArray,
+    deviations: FloatArray,
+    weights: FloatArray,
+    biases: FloatArray,
+    phi: Activation,
+    *,
+    skip: bool,
+    steps: int = STEPS,
+    enough: float = 1.0,
+    good: float = 1.0,
+) -> LayerFit:
+    """Fit a hidden layer to answers, from a start.
+
+    Parameters
+    ----------
+    points, answers
+        ``(n, d)`` and ``(n, m)``.
+    deviations
+        Standard deviation of the answers at each point, ``(n,)``.
+    weights, biases
+        The start, ``(k, d)`` and ``(k,)``.
+    skip
+        Whether there is an affine term beside the units.
+    steps
+        Most steps.
+    enough
+        Residual, as :attr:`LayerFit.rms`, at which the fit ends.
+    good
+        Residual from which on it ends at the first step that lowers nothing: rounding.
+    """
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        return _fitted(
+            points, answers, deviations, np.column_stack([weights, biases]), phi, skip, steps,
+            enough, good,
+        )  # fmt: skip
+
+
+def _fitted(
+    points: FloatArray,
+    answers: FloatArray,
+    deviations: FloatArray,
+    rows: FloatArray,
+    phi: Activation,
+    skip: bool,
+    steps: int,
+    enough: float,
+    good: float,
+) -> LayerFit:
+    """Do what :func:`fit_layer` says; a step to where numbers overflow lowers nothing."""
+    inverse = 1.0 / deviations[:, None]
+    data = _Data(np.column_stack([points, np.ones(len(points))]), answers * inverse, inverse, skip)
+    state = _project(data, rows, phi)
+    damping, taken, slow = DAMPING, 0, 0
+    while taken < steps and slow < PATIENCE and not _rms(data, state) <= enough:
+        normal, gradient = _normal(data, state, phi)
+        before, promised = state.loss, np.inf
+        while taken < steps and damping < 1.0 / np.finfo(np.float64).eps:
+            taken += 1
+            step = _step(normal, gradient, damping)
+            if step is not None:
+                promised = float(gradient @ step)
+                trial = _project(data, state.rows + step.reshape(state.rows.shape), phi)
+                if trial.loss < state.loss:
+                    state = trial
+                    break
+                if promised < _least(state, gradient) or _rms(data, state) <= good:
+                    break
+            damping *= RISE
+        if promised < _least(state, gradient) or state.loss == before:
+            break
+        damping /= FALL
+        slow = slow + 1 if before - state.loss < STALLED * before else 0
+    return LayerFit(_layer(data, state), _rms(data, state), taken)
+
+
+def _least(state: _State, gradient: FloatArray) -> float:
+    """Return how much a step must promise to be worth it."""
+    return SETTLED * max(len(gradient), state.loss)
+
+
+def solve_outputs(
+    points: FloatArray,
+    answers: FloatArray,
+    deviations: FloatArray,
+    weights: FloatArray,
+    biases: FloatArray,
+    phi: Activation,
+    *,
+    skip: bool,
+) -> LayerFit:
+    """Fit all that is linear to answers, the hidden layer as it is."""
+    return fit_layer(points, answers, deviations, weights, biases, phi, skip=skip, steps=0)
+
+
+def _layer(data: _Data, state: _State) -> Layer:
+    k = len(state.rows)
+    c = state.coefficients
+    return Layer(
+        weights=state.rows[:, :-1].copy(),
+        biases=state.rows[:, -1].copy(),
+        outputs=c[:k].T.copy(),
+        constant=c[k].copy(),
+        linear=c[k + 1 :].T.copy() if data.skip else None,
+    )
+
+
+def _rms(data: _Data, state: _State) -> float:
+    n, m = data.y.shape
+    free = n * m - state.rows.size - state.basis.shape[1] * m
+    return float(np.sqrt(state.loss / max(free, 1)))
