@@ -21,7 +21,7 @@ from unrelu.extraction.deep_units import OrthantUnits
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles.base import Meter, Oracle
 
-__all__ = ["TopConfig", "TopOracle", "assemble", "attach"]
+__all__ = ["TopConfig", "TopOracle", "assemble", "attach", "move_first_layer"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,9 +63,13 @@ class TopOracle(Oracle):
         self.config = TopConfig() if config is None else config
         self.inner = inner
         self.input_dim, self.output_dim = len(weights), inner.output_dim
+        self.place(weights, biases)
+        self.limit, self.spent = limit, 0
+
+    def place(self, weights: FloatArray, biases: FloatArray) -> None:
+        """Stand on this first layer."""
         self.weights, self.biases = weights, biases
         self.inverse = np.linalg.pinv(weights)
-        self.limit, self.spent = limit, 0
 
     @property
     def meter(self) -> Meter:  # type: ignore[override]
@@ -135,6 +139,34 @@ def assemble(
         constant=top.constant - config.margin * linear.sum(axis=1),
     )
     return attach(weights, biases, moved)
+
+
+def move_first_layer(
+    top: OrthantUnits,
+    old: tuple[FloatArray, FloatArray],
+    new: tuple[FloatArray, FloatArray],
+    config: TopConfig,
+) -> None:
+    """Write units found on the cone of one first layer for that of a better one.
+
+    The function of the inputs on the cone stays: ``y' = M^-1 (y - s)`` there, with
+    ``M = W W'^+`` and ``s = b - M b'``.
+
+    Parameters
+    ----------
+    old, new
+        Weights and biases of both.
+    """
+    k = len(old[0])
+    back = old[0] @ np.linalg.pinv(new[0])  # M^-1
+    tilted = np.eye(k) + config.tilt * np.ones((k, k))
+    # Heights that the old layer gives where the new one gives T s + margin.
+    matrix = np.linalg.solve(tilted, back @ tilted)
+    offset = back @ (config.margin - new[1]) + old[1] - config.margin
+    offset = np.linalg.solve(tilted, offset)
+    top.biases = top.biases + top.weights @ offset
+    top.constant = top.constant + top.linear @ offset
+    top.weights, top.linear = top.weights @ matrix, top.linear @ matrix
 
 
 def attach(

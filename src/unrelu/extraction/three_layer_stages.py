@@ -19,7 +19,8 @@ from unrelu.extraction.deep_certify import Verdict, certify_network
 from unrelu.extraction.deep_orthant import OrthantSearch
 from unrelu.extraction.deep_polish import PolishConfig, polish
 from unrelu.extraction.deep_regions import cover_gates, hold_unseen
-from unrelu.extraction.deep_top import TopOracle, assemble
+from unrelu.extraction.deep_sharpen import sharpen_rows
+from unrelu.extraction.deep_top import TopOracle, assemble, move_first_layer
 from unrelu.extraction.deep_turn import turn_units
 from unrelu.extraction.three_layer_config import Failed
 from unrelu.extraction.three_layer_wide import WideTop
@@ -149,7 +150,16 @@ class Extraction(WideTop):
         self.check_error = float(misses().max())
         if self.check_error <= config.good:
             return
-        for attempt in range(config.rounds if self.check_error < config.hopeless else 0):
+        for attempt in range(0 if self.wide or self.check_error > config.hopeless else config.rounds):
+            if self.check_error <= config.sharp:
+                return
+            with self.stage("sharpening") as details:
+                self.sharpen(points, answers)
+                kept, self.check_error = self.check_error, float(misses().max())
+                details |= {"before": kept, "after": self.check_error}
+            if self.check_error > config.gain * kept:
+                break
+        for attempt in range(config.rounds if self.wide and self.check_error < config.hopeless else 0):
             if attempt and not config.unsharp < self.check_error < config.close:
                 break
             if config.sharp < self.check_error < config.close:
@@ -181,6 +191,24 @@ class Extraction(WideTop):
                 "than two",
                 structural=self.check_error > config.close,
             )
+
+    def sharpen(self, points: FloatArray, answers: FloatArray) -> None:
+        """Correct the first layer, and write the layers above for the corrected one."""
+        assert self.network is not None
+        assert self.noise is not None
+        old = self.weights, self.biases
+        new = sharpen_rows(
+            self.oracle,
+            self.network,
+            self.noise,
+            (points, answers),
+            rng=self.rng,
+            gradient_config=self.config.gradients,
+        )
+        move_first_layer(self.search.units, old, new, self.config.top)
+        self.weights, self.biases = new
+        self.black_box.place(*new)
+        self.assemble()
 
     def prune(self) -> None:
         """Drop second-layer units that the polish has reduced to nothing."""
