@@ -27,7 +27,7 @@ import numpy as np
 from unrelu._types import BoolArray, FloatArray, IntArray
 from unrelu.core.noise import NoiseModel
 from unrelu.extraction.deep_answers import Saturated
-from unrelu.extraction.deep_room import RoomConfig, measure_again
+from unrelu.extraction.deep_room import RoomConfig, measure_again, safe_steps
 from unrelu.extraction.deep_units import OrthantUnits
 from unrelu.lines.gradients import GradientConfig, measure_gradients
 from unrelu.lines.kinks import LineScan, find_kinks
@@ -235,19 +235,10 @@ class OrthantSearch:
         seeds = [(np.array([0.0]), zero), (np.array([near]), start)]
         seeds += [(t[i : i + 1], values[i : i + 1]) for i in range(len(t))]
         scan = find_kinks(sure, noise.std, seeds, scale=1.0 if reach > 10.0 else math.inf)
-        # The first piece says how the affine part is off along this ray.
-        first = scan.pieces[0]
-        if scan.ends[0] > 0 and len(scan.kinks):
-            self.units.linear += np.multiply.outer(first.slope, direction)
-            slope = first.slope
-        else:
-            slope = np.zeros_like(first.slope)
-        if len(scan.kinks) == 0:
-            self.units.linear += np.multiply.outer(first.slope, direction)
         news = np.flatnonzero(~self.traces(direction, scan))
         if len(news) == 0:
             return False, reach
-        return self.resolve(direction, scan, slope, reach, news), reach
+        return self.resolve(direction, scan, reach, news), reach
 
     def traces(self, direction: FloatArray, scan: LineScan) -> BoolArray:
         """Tell which kinks of a ray's residual are errors of units known, ``(kinks,)``.
@@ -276,7 +267,6 @@ class OrthantSearch:
         self,
         direction: FloatArray,
         scan: LineScan,
-        slope: FloatArray,
         reach: float,
         news: IntArray,
     ) -> bool:
@@ -286,7 +276,6 @@ class OrthantSearch:
         points = np.multiply.outer(t, direction)
         axis = int(np.argmax(direction))
         values = np.array([p.predict(float(s)) for p, s in zip(scan.pieces[1:], t, strict=True)])
-        values -= np.multiply.outer(t, slope)  # the affine part has been corrected
         others = np.delete(np.eye(k), axis, axis=0)
         if k == 2:  # the check of a single step would be that step
             others = np.concatenate([others, np.eye(k)[[axis]]])
@@ -313,7 +302,7 @@ class OrthantSearch:
         across = found.derivatives[:, : k - 1].transpose(0, 2, 1)
         gradients[np.ix_(1 + beside, np.arange(m), np.delete(np.arange(k), axis))] = across
         # The slope along the ray gives what is left.
-        rest = np.array([p.slope for p in scan.pieces]) - slope - gradients @ direction
+        rest = np.array([p.slope for p in scan.pieces]) - gradients @ direction
         gradients[:, :, axis] = rest / direction[axis]
         jumps = np.diff(gradients, axis=0)
         size = np.linalg.norm(scan.jumps, axis=1)
@@ -384,6 +373,24 @@ class OrthantSearch:
             units.open_axes = open_axes
             self.clean()
             self.settle(np.flatnonzero(~units.settled))
+        if len(units.weights):
+            self.corner_again()
+
+    def corner_again(self) -> None:
+        """Measure the affine part with steps as long as the units known allow."""
+        k, units = self.k, self.units
+        corner = np.zeros((1, k))
+        steps = safe_steps(
+            units.biases[None], units.weights, self.config.room.parts[0], np.ones(1)
+        )
+        found = measure_gradients(
+            self.residual, corner, self.residual(corner), steps, np.eye(k), self.noise,
+            rng=_Inward(self.rng), bounds=(np.zeros(k), np.full(k, np.inf)),
+            config=self.gradient_config,
+        )  # fmt: skip
+        if found.ok.all() and float(np.median(found.std)) < self.affine_error:
+            units.linear += found.derivatives[0].T
+            self.affine_error = float(np.median(found.std))
 
     def toward(self, s: FloatArray) -> bool:
         """Search the ray from the corner to a point ``(k,)``; whether it showed new units."""
