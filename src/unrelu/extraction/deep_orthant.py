@@ -27,7 +27,7 @@ import numpy as np
 from unrelu._types import BoolArray, FloatArray, IntArray
 from unrelu.core.noise import NoiseModel
 from unrelu.extraction.deep_answers import Saturated
-from unrelu.extraction.deep_room import RoomConfig, measure_again, safe_steps
+from unrelu.extraction.deep_room import RoomConfig, confirm, measure_again, safe_steps
 from unrelu.extraction.deep_units import OrthantUnits
 from unrelu.lines.gradients import GradientConfig, measure_gradients
 from unrelu.lines.kinks import LineScan, find_kinks
@@ -322,6 +322,11 @@ class OrthantSearch:
         shifts = size[real] * np.array(scan.kink_std)[real]
         before = len(self.units.weights)
         self.units.add(weights, biases, output[real].T, errors[real], shifts)
+        new = np.arange(before, len(self.units.weights))
+        sure = confirm(
+            self.residual, self.units, new, self.level(), rng=self.rng, config=config.room
+        )
+        self.units.kept(np.append(np.ones(before, dtype=bool), sure))
         new = np.arange(before, len(self.units.weights))
         size = np.linalg.norm(self.units.weights, axis=1)
         if self.slack() > config.tight * size.max(initial=0.0):

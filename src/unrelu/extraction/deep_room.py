@@ -20,7 +20,7 @@ from unrelu.core.noise import NoiseModel
 from unrelu.extraction.deep_units import OrthantUnits
 from unrelu.lines.gradients import GradientConfig, measure_gradients
 
-__all__ = ["RoomConfig", "measure_again", "safe_steps"]
+__all__ = ["RoomConfig", "confirm", "measure_again", "safe_steps"]
 
 AskPoints = Callable[[FloatArray], FloatArray]
 
@@ -37,6 +37,15 @@ class RoomConfig:
     parts: tuple[float, ...] = (0.5, 0.06, 0.008)
     """Parts of the room that are used, in turn, until a unit is confirmed: others that are not
     known yet may lie in it."""
+    places: int = 5
+    rays: int = 8
+    aside: float = 1e-3
+    """Places at which a new unit is looked for, rays drawn for each, and how far to both sides
+    of the hyperplane, over the distance from the corner."""
+    differ: float = 0.1
+    """Part of its bend that may be missing there."""
+    accept: float = 20.0
+    """Standard deviations within which a second difference is zero."""
     agree: float = 1e-4
     """Part of a unit that two measurements may differ by; a unit that was mistaken for
     another, or two for one, differs by about itself."""
@@ -122,6 +131,43 @@ def _places(
     return np.array(index, dtype=np.intp), _Places(
         np.array(points).reshape(-1, k), np.array(aside)
     )
+
+
+def confirm(
+    residual: AskPoints,
+    units: OrthantUnits,
+    which: IntArray,
+    noise: NoiseModel,
+    *,
+    rng: np.random.Generator,
+    config: RoomConfig,
+) -> BoolArray:
+    """Look whether units bend elsewhere on their hyperplanes as they should, ``(n,)``.
+
+    Three answers a place: the second difference across the hyperplane. A unit that was
+    put together from steps across others, or from two units, has its hyperplane elsewhere.
+    """
+    sure = np.zeros(len(which), dtype=bool)
+    for _ in range(config.places):
+        todo = np.flatnonzero(~sure)
+        if len(todo) == 0:
+            break
+        rays = [_directions(units.weights[j], config.rays, rng)[:1] for j in which[todo]]
+        todo = todo[np.array([len(q) for q in rays]) > 0]
+        if len(todo) == 0:
+            break
+        q = np.concatenate(rays)
+        j = which[todo]
+        slope = np.einsum("nk,nk->n", units.weights[j], q)
+        t = -units.biases[j] / slope
+        h = config.aside * t
+        s = np.concatenate([(t + step * h)[:, None] * q for step in (0.0, 1.0, -1.0)])
+        middle, up, down = np.split(residual(s), 3)
+        # The unit is subtracted: what bends is what is wrong about it.
+        left = np.linalg.norm(up + down - 2.0 * middle, axis=1)
+        level = np.sqrt(6.0) * config.accept * noise.at(s[: len(j)]).max(axis=1)
+        sure[todo] = ~(left > config.differ * slope * h + level)
+    return sure
 
 
 def measure_again(

@@ -28,6 +28,7 @@ from unrelu.extraction.deep_rows import (
     random_basis,
     row_rank,
 )
+from unrelu.extraction.deep_rows_again import measure_rows_again
 from unrelu.extraction.deep_signs import confirm_rows, drop_parallel, orient_rows
 from unrelu.extraction.three_layer_config import Failed, ThreeLayerConfig
 from unrelu.lines.domains import as_domain
@@ -198,6 +199,14 @@ class FirstLayer:
                 basis,
                 rng=self.rng,
                 config=config.rows,
+                gradient_config=config.gradients,
+            )
+            rows = measure_rows_again(
+                self.oracle,
+                rows,
+                noise,
+                scale=self.domain.scale,
+                rng=self.rng,
                 gradient_config=config.gradients,
             )
             details |= {"rows": rows.count, "directions": len(basis)}
