@@ -127,8 +127,6 @@ class ThreeLayerConfig:
     """The same above which a polish would only bend a wrong structure."""
     sharp: float = 1e-11
     """The same below which the answers at hand suffice for the polish."""
-    gain: float = 0.03
-    """Part of the deviations left by a correction above which another one gains nothing."""
     unsharp: float = 3e-10
     """The same after a polish above which another round follows."""
     rounds: int = 3

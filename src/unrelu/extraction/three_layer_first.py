@@ -130,9 +130,8 @@ class FirstLayer:
         never does is judged by the others, or by its size.
         """
         config = self.config
-        x, y = self.oracle.stored()
-        near = np.linalg.norm(x, axis=1) <= config.around * self.domain.scale
-        spread = np.maximum(answers.std(axis=0), config.flat * y[near].std(axis=0))
+        near = [y for _, y in self.oracle.batches(config.around * self.domain.scale)]
+        spread = np.maximum(answers.std(axis=0), config.flat * np.concatenate(near).std(axis=0))
         largest = float(spread.max()) or float(np.abs(answers).max(initial=0.0)) or 1.0
         return np.where(spread > 0.0, spread, largest)
 

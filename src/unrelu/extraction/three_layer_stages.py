@@ -157,7 +157,8 @@ class Extraction(WideTop):
                 self.sharpen(points, answers)
                 kept, self.check_error = self.check_error, float(misses().max())
                 details |= {"before": kept, "after": self.check_error}
-            if self.check_error > config.gain * kept:
+            # A correction leaves errors of second order.
+            if kept**2 <= config.sharp:
                 break
         for attempt in range(config.rounds if self.wide and self.check_error < config.hopeless else 0):
             if attempt and not config.unsharp < self.check_error < config.close:
@@ -239,9 +240,7 @@ class Extraction(WideTop):
         """Fit both layers together to all answers gathered."""
         assert self.network is not None
         assert self.noise is not None
-        x, y = self.oracle.stored()
-        near = np.linalg.norm(x, axis=1) <= self.config.far * self.domain.scale
-        x, y = x[near], y[near]
+        x, y = self.oracle.stored(self.config.far * self.domain.scale)
         free = hold_unseen(self.network, x, self.free)
         done = polish(self.network, x, y, self.noise.at(x), free=free, config=config)
         self.network = done.network
@@ -267,11 +266,12 @@ class Extraction(WideTop):
         turned = turn_units(self.network, self.second_width)
         if turned is None:
             return
-        x, y = self.oracle.stored()
-        near = np.linalg.norm(x, axis=1) <= self.config.around * self.domain.scale
-        x, y = x[near], y[near]
-        before, after = (np.abs(y - f(x)).max(initial=0.0) for f in (self.network, turned))
-        if after <= self.config.turned * before + 1e-13 * np.abs(y).max(initial=0.0):
+        before = after = size = 0.0
+        for x, y in self.oracle.batches(self.config.around * self.domain.scale):
+            before = max(before, float(np.abs(y - self.network(x)).max(initial=0.0)))
+            after = max(after, float(np.abs(y - turned(x)).max(initial=0.0)))
+            size = max(size, float(np.abs(y).max(initial=0.0)))
+        if after <= self.config.turned * before + 1e-13 * size:
             self.network = turned
 
     def conclude(self) -> tuple[Status, str, Certificate | None]:
@@ -299,8 +299,6 @@ class Extraction(WideTop):
         """
         assert self.network is not None
         assert verdict.certificate is not None
-        x, y = self.oracle.stored()
-        growth = np.maximum(1.0, np.linalg.norm(x, axis=1) / self.domain.scale)
         stated = verdict.certificate.details.get(
             "tolerance per output", [verdict.certificate.tolerance]
         )
@@ -308,12 +306,22 @@ class Extraction(WideTop):
             BEYOND_HELD_OUT * np.asarray(stated) / self.oracle.units,
             EXACT * self.spreads(verdict.answers),
         )
-        over = (np.abs(y - self.network(x)) / np.multiply.outer(growth, allowed)).max(axis=1)
-        count = int(np.count_nonzero(over > 1.0))
+        points, answers, excess = [verdict.points], [verdict.answers], [verdict.over]
+        count = 0
+        for x, y in self.oracle.batches():
+            growth = np.maximum(1.0, np.linalg.norm(x, axis=1) / self.domain.scale)
+            off = np.abs(y - self.network(x)) / np.multiply.outer(growth, allowed)
+            over = off.max(axis=1, initial=0.0)
+            points.append(x[over > 1.0])
+            answers.append(y[over > 1.0])
+            excess.append(over[over > 1.0])
+            count += int(np.count_nonzero(over > 1.0))
         if count == 0:
             return verdict
-        message = f"{count:,} of {len(y):,} answers of the run disagree with the network"
-        return Verdict(verdict.certificate, message, x, y, over)
+        total = len(self.oracle.record)
+        message = f"{count:,} of {total:,} answers of the run disagree with the network"
+        against = np.concatenate(points), np.concatenate(answers), np.concatenate(excess)
+        return Verdict(verdict.certificate, message, *against)
 
     def certify(self) -> Verdict:
         """Compare with the target at fresh points."""
