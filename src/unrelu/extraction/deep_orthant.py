@@ -68,6 +68,8 @@ class OrthantConfig:
     spurious: float = 1e-7
     """Units smaller than this part of the largest one are traces of errors of others."""
     room: RoomConfig = dataclasses.field(default_factory=RoomConfig)
+    settle: bool = True
+    """Whether all units are measured again in the end."""
     tight: float = 1e-9
     """Error of the units, over their size, above which new ones are measured again at once: it
     is the tolerance of what follows."""
@@ -377,8 +379,9 @@ class OrthantSearch:
                     open_axes += 1
             units.open_axes = open_axes
             self.clean()
-            self.settle(np.flatnonzero(~units.settled))
-        if len(units.weights):
+            if config.settle:
+                self.settle(np.flatnonzero(~units.settled))
+        if config.settle and len(units.weights):
             self.corner_again()
 
     def corner_again(self) -> None:

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -46,6 +47,8 @@ class Extraction(WideTop):
 
     black_box: TopOracle
     search: OrthantSearch
+    small: bool = False
+    """Whether all parameters can be fitted at once."""
     doubtful: tuple[ReLUNetwork | None, int, Verdict] | None = None
     """The last network that its certificate did not confirm."""
 
@@ -62,6 +65,9 @@ class Extraction(WideTop):
                 "where it was asked; try extract_two_layer",
                 final=True,
             )
+        d, m = self.domain.dimension, self.oracle.output_dim
+        expected = k * (d + 1) + max(self.kinks - k, 0) * (k + 1 + m)
+        self.small = expected <= config.few
         limit = int(config.top.per_unit * (k + 1) * (self.kinks + 10))
         black_box = TopOracle(
             self.oracle, self.weights, self.biases, limit=limit, config=config.top
@@ -75,7 +81,7 @@ class Extraction(WideTop):
                 black_box.noise(self.noise),
                 rng=self.rng,
                 max_units=int(config.many * (self.kinks + 10)),
-                config=config.orthant,
+                config=dataclasses.replace(config.orthant, settle=not self.small),
                 gradient_config=config.gradients,
             )
             search.axes()
@@ -150,33 +156,11 @@ class Extraction(WideTop):
         self.check_error = float(misses().max())
         if self.check_error <= config.good:
             return
-        for attempt in range(0 if self.wide or self.check_error > config.hopeless else config.rounds):
-            if self.check_error <= config.sharp:
-                return
-            with self.stage("sharpening") as details:
-                self.sharpen(points, answers)
-                kept, self.check_error = self.check_error, float(misses().max())
-                details |= {"before": kept, "after": self.check_error}
-            # A correction leaves errors of second order.
-            if kept**2 <= config.sharp:
-                break
-        for attempt in range(config.rounds if self.wide and self.check_error < config.hopeless else 0):
-            if attempt and not config.unsharp < self.check_error < config.close:
-                break
-            if config.sharp < self.check_error < config.close:
-                with self.stage("refinement"):
-                    self.refine()
-            self.progress.update("polish", attempt, None)
-            with self.stage("polish") as details:
-                old, kept = self.network, self.check_error
-                for setting in (config.polish, config.polish_gently):
-                    details |= self.polish(setting)
-                    self.check_error = float(misses().max())
-                    details["check"] = self.check_error
-                    if self.check_error <= kept:
-                        break
-                    # A unit that few answers see ran away: take it back.
-                    self.network, self.check_error = old, kept
+        if self.check_error < config.hopeless:
+            if self.small or self.wide:
+                self.fit_all(misses)
+            else:
+                self.correct(points, answers, misses)
         self.prune()
         self.check_error = float(misses().max())
         if self.check_error > config.fair:
@@ -210,6 +194,44 @@ class Extraction(WideTop):
         self.weights, self.biases = new
         self.black_box.place(*new)
         self.assemble()
+
+    def correct(
+        self, points: FloatArray, answers: FloatArray, misses: Callable[[], FloatArray]
+    ) -> None:
+        """Correct the first layer from gradients with room, until that gains nothing."""
+        for _ in range(self.config.rounds):
+            if self.check_error <= self.config.sharp:
+                return
+            before = self.check_error
+            with self.stage("sharpening") as details:
+                self.sharpen(points, answers)
+                self.check_error = float(misses().max())
+                details |= {"before": before, "after": self.check_error}
+            # A correction leaves errors of second order.
+            if before**2 <= self.config.sharp:
+                return
+
+    def fit_all(self, misses: Callable[[], FloatArray]) -> None:
+        """Fit a small network to all answers, and to more of them where these say too little."""
+        assert self.network is not None
+        config = self.config
+        for attempt in range(config.rounds):
+            if attempt and not config.unsharp < self.check_error < config.close:
+                break
+            if attempt:
+                with self.stage("refinement"):
+                    self.refine()
+            self.progress.update("polish", attempt, None)
+            with self.stage("polish") as details:
+                old, kept = self.network, self.check_error
+                for setting in (config.polish, config.polish_gently):
+                    details |= self.polish(setting)
+                    self.check_error = float(misses().max())
+                    details["check"] = self.check_error
+                    if self.check_error <= kept:
+                        break
+                    # A unit that few answers see ran away: take it back.
+                    self.network, self.check_error = old, kept
 
     def prune(self) -> None:
         """Drop second-layer units that the polish has reduced to nothing."""
