@@ -47,6 +47,7 @@ def measure_rows_again(
     *,
     scale: float,
     rng: np.random.Generator,
+    worst: float = np.inf,
     config: AgainConfig | None = None,
     gradient_config: GradientConfig | None = None,
 ) -> Rows:
@@ -56,9 +57,11 @@ def measure_rows_again(
     ----------
     scale
         Length of a typical input.
+    worst
+        Error above which a row is measured again, if that is less than the usual one.
     """
     config = AgainConfig() if config is None else config
-    todo = np.flatnonzero(rows.std > config.worst)
+    todo = np.flatnonzero(rows.std > min(worst, config.worst))
     for part in config.parts:
         if len(todo) == 0 or rows.weights.shape[1] < 2:
             break

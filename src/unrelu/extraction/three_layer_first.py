@@ -313,6 +313,18 @@ class FirstLayer:
                 config=config.rows,
                 gradient_config=config.gradients,
             )
+            # The right inverse magnifies errors by one over the least singular value; the cone
+            # of a row should not have to be narrower for it.
+            least = float(np.linalg.svd(lifted.weights, compute_uv=False).min(initial=1.0))
+            lifted = measure_rows_again(
+                self.oracle,
+                lifted,
+                self.noise,
+                scale=self.domain.scale,
+                rng=self.rng,
+                worst=config.top.tilt * least,
+                gradient_config=config.gradients,
+            )
             details["largest error"] = float(lifted.std.max(initial=0.0))
         self.rows = lifted
         self.weights, self.biases = lifted.weights, lifted.biases

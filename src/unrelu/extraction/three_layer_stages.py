@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from unrelu.extraction.deep_orthant import OrthantSearch
 from unrelu.extraction.deep_polish import PolishConfig, polish
 from unrelu.extraction.deep_regions import cover_gates, hold_unseen
 from unrelu.extraction.deep_sharpen import sharpen_rows
-from unrelu.extraction.deep_top import TopOracle, assemble, move_first_layer
+from unrelu.extraction.deep_top import TopOracle, attach, move_first_layer
 from unrelu.extraction.deep_turn import turn_units
 from unrelu.extraction.three_layer_config import Failed
 from unrelu.extraction.three_layer_wide import WideTop
@@ -70,7 +71,12 @@ class Extraction(WideTop):
         self.small = expected <= config.few
         limit = int(config.top.per_unit * (k + 1) * (self.kinks + 10))
         black_box = TopOracle(
-            self.oracle, self.weights, self.biases, limit=limit, config=config.top
+            self.oracle,
+            self.weights,
+            self.biases,
+            limit=limit,
+            std=self.rows.std,
+            config=config.top,
         )
         assert self.noise is not None
         self.progress.update("top layers", 0, None)
@@ -102,13 +108,14 @@ class Extraction(WideTop):
         """Put the units found above the first layer."""
         units = self.search.units
         self.second_width = len(units.weights)
-        self.network, self.free = assemble(self.weights, self.biases, units, self.config.top)
+        above = self.black_box.cone.on_outputs(units)
+        self.network, self.free = attach(self.weights, self.biases, above)
 
     def repair(self, points: FloatArray) -> bool:
         """Search for units that inputs ``(n, d)`` show; whether there were any."""
         with self.stage("repair") as details, _limited(self.black_box):
             found = False
-            for s in self.black_box.cone(points):
+            for s in self.black_box.coordinates(points):
                 if self.search.toward(s):
                     found = True
                     break
@@ -190,7 +197,7 @@ class Extraction(WideTop):
             rng=self.rng,
             gradient_config=self.config.gradients,
         )
-        move_first_layer(self.search.units, old, new, self.config.top)
+        move_first_layer(self.search.units, old, new, self.black_box.cone)
         self.weights, self.biases = new
         self.black_box.place(*new)
         self.assemble()
@@ -203,10 +210,17 @@ class Extraction(WideTop):
             if self.check_error <= self.config.sharp:
                 return
             before = self.check_error
+            kept = self.weights, self.biases, copy.deepcopy(self.search.units)
             with self.stage("sharpening") as details:
                 self.sharpen(points, answers)
                 self.check_error = float(misses().max())
                 details |= {"before": before, "after": self.check_error}
+            if self.check_error > before:
+                self.weights, self.biases, self.search.units = kept
+                self.black_box.place(self.weights, self.biases)
+                self.assemble()
+                self.check_error = before
+                return
             # A correction leaves errors of second order.
             if before**2 <= self.config.sharp:
                 return
