@@ -22,7 +22,7 @@ from unrelu.extraction.deep_units import OrthantUnits
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles.base import Meter, Oracle
 
-__all__ = ["Cone", "TopConfig", "TopOracle", "attach", "move_first_layer"]
+__all__ = ["Cone", "TopConfig", "TopOracle", "attach"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,12 +54,6 @@ class Cone:
     margin: FloatArray
     tilt: FloatArray
 
-    @property
-    def matrix(self) -> FloatArray:
-        """The map T from s to y, without its offset."""
-        k = len(self.tilt)
-        return np.asarray(np.eye(k) + np.multiply.outer(self.tilt, np.ones(k)))
-
     def heights(self, s: FloatArray) -> FloatArray:
         """Return y for cone coordinates s, both ``(n, k)``."""
         return np.asarray(s + np.multiply.outer(s.sum(axis=1), self.tilt) + self.margin)
@@ -81,6 +75,17 @@ class Cone:
             biases=top.biases - v @ self.margin,
             linear=linear,
             constant=top.constant - linear @ self.margin,
+        )
+
+    def from_outputs(self, units: OrthantUnits) -> OrthantUnits:
+        """Write units of the first layer's outputs for the cone: undoes :meth:`on_outputs`."""
+        tilted = np.eye(len(self.tilt)) + np.multiply.outer(self.tilt, np.ones(len(self.tilt)))
+        return dataclasses.replace(
+            units,
+            weights=units.weights @ tilted,
+            biases=units.biases + units.weights @ self.margin,
+            linear=units.linear @ tilted,
+            constant=units.constant + units.linear @ self.margin,
         )
 
 
@@ -160,33 +165,6 @@ class TopOracle(Oracle):
             )
         x = (self.cone.heights(points) - self.biases) @ self.inverse.T
         return self.inner._answer(np.ascontiguousarray(x), repeat)
-
-
-def move_first_layer(
-    top: OrthantUnits,
-    old: tuple[FloatArray, FloatArray],
-    new: tuple[FloatArray, FloatArray],
-    cone: Cone,
-) -> None:
-    """Write units found on the cone of one first layer for that of a better one.
-
-    The function of the inputs on the cone stays: ``y' = M^-1 (y - s)`` there, with
-    ``M = W W'^+`` and ``s = b - M b'``.
-
-    Parameters
-    ----------
-    old, new
-        Weights and biases of both.
-    """
-    back = old[0] @ np.linalg.pinv(new[0])  # M^-1
-    tilted = cone.matrix
-    # Heights that the old layer gives where the new one gives T s + margin.
-    matrix = np.linalg.solve(tilted, back @ tilted)
-    offset = back @ (cone.margin - new[1]) + old[1] - cone.margin
-    offset = np.linalg.solve(tilted, offset)
-    top.biases = top.biases + top.weights @ offset
-    top.constant = top.constant + top.linear @ offset
-    top.weights, top.linear = top.weights @ matrix, top.linear @ matrix
 
 
 def attach(

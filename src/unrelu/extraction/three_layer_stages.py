@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,8 +20,8 @@ from unrelu.extraction.deep_certify import Verdict, certify_network
 from unrelu.extraction.deep_orthant import OrthantSearch
 from unrelu.extraction.deep_polish import PolishConfig, polish
 from unrelu.extraction.deep_regions import cover_gates, hold_unseen
-from unrelu.extraction.deep_sharpen import sharpen_rows
-from unrelu.extraction.deep_top import TopOracle, attach, move_first_layer
+from unrelu.extraction.deep_sharpen import TwoLayers, sharpen
+from unrelu.extraction.deep_top import TopOracle, attach
 from unrelu.extraction.deep_turn import turn_units
 from unrelu.extraction.three_layer_config import Failed
 from unrelu.extraction.three_layer_wide import WideTop
@@ -185,32 +184,32 @@ class Extraction(WideTop):
             )
 
     def sharpen(self, points: FloatArray, answers: FloatArray) -> None:
-        """Correct the first layer, and write the layers above for the corrected one."""
-        assert self.network is not None
+        """Correct both layers from gradients at inputs with room."""
         assert self.noise is not None
-        old = self.weights, self.biases
-        new = sharpen_rows(
+        search, cone = self.search, self.black_box.cone
+        found = sharpen(
             self.oracle,
-            self.network,
+            TwoLayers(self.weights, self.biases, cone.on_outputs(search.units)),
             self.noise,
             (points, answers),
+            affine_error=search.affine_error,
             rng=self.rng,
             gradient_config=self.config.gradients,
         )
-        move_first_layer(self.search.units, old, new, self.black_box.cone)
-        self.weights, self.biases = new
-        self.black_box.place(*new)
+        self.weights, self.biases = found.weights, found.biases
+        search.units = cone.from_outputs(found.top)
+        self.black_box.place(self.weights, self.biases)
         self.assemble()
 
     def correct(
         self, points: FloatArray, answers: FloatArray, misses: Callable[[], FloatArray]
     ) -> None:
-        """Correct the first layer from gradients with room, until that gains nothing."""
+        """Correct the network from gradients with room, until that gains nothing."""
         for _ in range(self.config.rounds):
             if self.check_error <= self.config.sharp:
                 return
             before = self.check_error
-            kept = self.weights, self.biases, copy.deepcopy(self.search.units)
+            kept = self.weights, self.biases, self.search.units
             with self.stage("sharpening") as details:
                 self.sharpen(points, answers)
                 self.check_error = float(misses().max())
