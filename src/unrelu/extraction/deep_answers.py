@@ -8,11 +8,13 @@ back as NaN, are not kept, and whoever asked tries a point less far out.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 
 import numpy as np
 
 from unrelu._types import FloatArray
 from unrelu.core.answers import LookConfig, look_for_probabilities
+from unrelu.core.record import Record
 from unrelu.lines.survey import SurveyLine
 from unrelu.oracles.base import Meter, Oracle, all_finite
 from unrelu.oracles.wrappers import LogOdds
@@ -46,6 +48,10 @@ class AnswerConfig:
     """Places where a line is looked at: powers of two times its scale."""
 
 
+HELD_BYTES = 1 << 28
+"""Answers beyond this size wait on disk: the run's record holds them as well."""
+
+
 class NotFinite(Exception):
     """An answer that is no number although the answers are values."""
 
@@ -55,7 +61,7 @@ class Saturated(Exception):
 
 
 class Recorder(Oracle):
-    """Passes queries on and keeps the answers, for the final polish.
+    """Passes queries on and keeps the answers as they are worked on.
 
     Parameters
     ----------
@@ -81,8 +87,7 @@ class Recorder(Oracle):
         self.input_dim, self.output_dim = inner.input_dim, inner.output_dim
         self.low, self.high = low, high
         self.log_odds = bool(np.isfinite(high))
-        self.points: list[FloatArray] = []
-        self.answers: list[FloatArray] = []
+        self.record = Record(HELD_BYTES)
         self.units = np.ones(inner.output_dim) if units is None else units
 
     @property
@@ -100,20 +105,26 @@ class Recorder(Oracle):
         if not self.log_odds and not all_finite(answers):
             raise NotFinite
         answers = answers / self.units
-        kept = points.copy()
-        if self.log_odds:
-            usable = np.asarray(((answers > self.low) & (answers < self.high)).all(axis=1))
-            answers = np.where(usable[:, None], answers, np.nan)
-            kept = kept[usable]
-        self.points.append(kept)
-        self.answers.append(answers[usable] if self.log_odds else answers)
+        if not self.log_odds:
+            self.record.add(points, answers, "")
+            return answers
+        usable = np.asarray(((answers > self.low) & (answers < self.high)).all(axis=1))
+        answers = np.where(usable[:, None], answers, np.nan)
+        self.record.add(points[usable], answers[usable], "")
         return answers
 
-    def stored(self) -> tuple[FloatArray, FloatArray]:
-        """Return all points and usable answers, ``(n, d)`` and ``(n, m)``."""
-        if not self.points:
+    def batches(self, within: float = np.inf) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """Yield points up to a norm and their usable answers, ``(n, d)`` and ``(n, m)``."""
+        for batch in self.record.batches():
+            near = np.linalg.norm(batch.points, axis=1) <= within
+            yield batch.points[near], batch.answers[near]
+
+    def stored(self, within: float = np.inf) -> tuple[FloatArray, FloatArray]:
+        """Return all of them at once."""
+        kept = list(self.batches(within))
+        if not kept:
             return np.empty((0, self.input_dim)), np.empty((0, self.output_dim))
-        return np.concatenate(self.points), np.concatenate(self.answers)
+        return np.concatenate([x for x, _ in kept]), np.concatenate([y for _, y in kept])
 
 
 def as_log_odds(

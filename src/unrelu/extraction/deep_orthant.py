@@ -24,10 +24,10 @@ from typing import Any
 
 import numpy as np
 
-from unrelu._types import FloatArray
+from unrelu._types import BoolArray, FloatArray, IntArray
 from unrelu.core.noise import NoiseModel
 from unrelu.extraction.deep_answers import Saturated
-from unrelu.extraction.deep_polish import PolishConfig, polish
+from unrelu.extraction.deep_room import RoomConfig, confirm, measure_again, safe_steps
 from unrelu.extraction.deep_units import OrthantUnits
 from unrelu.lines.gradients import GradientConfig, measure_gradients
 from unrelu.lines.kinks import LineScan, find_kinks
@@ -60,23 +60,19 @@ class OrthantConfig:
     """Places within a piece that are compared for room."""
     passes: int = 3
     """Searches of one axis to one distance, while its residual does not vanish."""
+    echo: float = 1e-5
+    """Part of the way to a known unit's kink within which a new one is its trace, if it is also
+    smaller than ``same`` times the unit: an error of the unit shows there."""
     same: float = 1e-4
     """Angle between hyperplanes below which they are taken for one."""
     spurious: float = 1e-7
     """Units smaller than this part of the largest one are traces of errors of others."""
-    polish: PolishConfig = dataclasses.field(
-        default_factory=lambda: PolishConfig(steps=3, inner=30, factorisations=1)
-    )
-    """Short: what it leaves, the next one or the final polish finds."""
-    tight: float = 1e-11
-    """Error of the units, over their size, above which they are polished before the next axis:
-    it is the tolerance of what follows."""
-    explained: float = 1e3
-    """Answers within so many deviations are what the known units should explain."""
-    polish_far: float = 1e3
-    """Answers farther out than this are not used by it."""
-    fits: float = 10.0
-    """Root mean square residual, in deviations, above which a polish is not believed."""
+    room: RoomConfig = dataclasses.field(default_factory=RoomConfig)
+    settle: bool = True
+    """Whether all units are measured again in the end."""
+    tight: float = 1e-9
+    """Error of the units, over their size, above which new ones are measured again at once: it
+    is the tolerance of what follows."""
     trace: float = 30.0
     """Kinks whose unit is smaller than this many errors of what is subtracted are traces."""
 
@@ -122,8 +118,6 @@ class OrthantSearch:
         self.max_units = max_units
         self.config = OrthantConfig() if config is None else config
         self.gradient_config = GradientConfig() if gradient_config is None else gradient_config
-        self.points: list[FloatArray] = []
-        self.answers: list[FloatArray] = []
         self.ends = np.full(k, np.inf)
         self.units, self.affine_error = self._corner()
 
@@ -157,47 +151,31 @@ class OrthantSearch:
         )
         return units, float(np.median(found.std))
 
-    def polish(self) -> None:
-        """Drop traces, and fit all units to the answers so far."""
+    def settle(self, new: IntArray) -> IntArray:
+        """Measure new units again where they have room; those that are none are dropped.
+
+        Returns
+        -------
+        The units that stay.
+        """
         units, config = self.units, self.config
-        if len(units.weights) == 0:
-            return
-        size = np.linalg.norm(units.weights, axis=1) * np.linalg.norm(units.outputs, axis=0)
-        units.kept(size > config.spurious * size.max())
-        units.merge(config.same)
-        s, y = np.concatenate(self.points), np.concatenate(self.answers)
-        # Answers beyond units that are not known yet are left out.
-        level = self.level().at(s)
-        near = np.linalg.norm(s, axis=1) <= config.polish_far
-        near &= (np.abs(y - units(s)) <= config.explained * level).all(axis=1)
-        network, free = units.network()
-        done = polish(
-            network,
-            s[near],
-            y[near],
-            self.noise.at(s[near]),
-            free=free,
-            deviations=True,
-            config=config.polish,
-        )
-        if not done.after <= config.fits:
-            return  # an unknown unit is in the data: what was measured directly stands
-        units.take(done.network)
-        n, m = len(units.weights), len(units.linear)
-        std = done.std[0]
-        size = np.linalg.norm(units.outputs, axis=0)
-        units.errors = np.minimum(units.errors, size * np.sqrt((std[:n, :-1] ** 2).sum(axis=1)))
-        units.shifts = np.minimum(units.shifts, size * std[:n, -1])
-        affine = float(np.sqrt((std[n : n + m, :-1] ** 2).sum(axis=1)).max())
-        self.affine_error = min(self.affine_error, affine)
+        wrong = todo = new
+        for part in config.room.parts:
+            if len(todo) == 0:
+                break
+            measured, agreed = measure_again(
+                self.residual, units, todo, self.noise, part, rng=_Inward(self.rng),
+                config=config.room, gradient_config=self.gradient_config,
+            )  # fmt: skip
+            wrong = todo = measured[~agreed]
+        keep = np.ones(len(units.weights), dtype=bool)
+        keep[wrong] = False
+        units.kept(keep)
+        return np.flatnonzero(np.isin(np.flatnonzero(keep), new))
 
     def residual(self, s: FloatArray) -> FloatArray:
         """Ask, and subtract what is known; ``(n, k)`` to ``(n, m)``."""
-        answers = self.ask(s)
-        usable = np.isfinite(answers).all(axis=1)
-        self.points.append(s[usable])
-        self.answers.append(answers[usable])
-        return np.asarray(answers - self.units(s))
+        return np.asarray(self.ask(s) - self.units(s))
 
     def level(self) -> NoiseModel:
         """Noise of the residual: of the answers, and of the units subtracted."""
@@ -259,17 +237,23 @@ class OrthantSearch:
         seeds = [(np.array([0.0]), zero), (np.array([near]), start)]
         seeds += [(t[i : i + 1], values[i : i + 1]) for i in range(len(t))]
         scan = find_kinks(sure, noise.std, seeds, scale=1.0 if reach > 10.0 else math.inf)
-        # The first piece says how the affine part is off along this ray.
-        first = scan.pieces[0]
-        if scan.ends[0] > 0 and len(scan.kinks):
-            self.units.linear += np.multiply.outer(first.slope, direction)
-            slope = first.slope
-        else:
-            slope = np.zeros_like(first.slope)
-        if len(scan.kinks) == 0:
-            self.units.linear += np.multiply.outer(first.slope, direction)
+        news = np.flatnonzero(~self.traces(direction, scan))
+        if len(news) == 0:
             return False, reach
-        return self.resolve(direction, scan, slope, reach), reach
+        return self.resolve(direction, scan, reach, news), reach
+
+    def traces(self, direction: FloatArray, scan: LineScan) -> BoolArray:
+        """Tell which kinks of a ray's residual are errors of units known, ``(kinks,)``.
+
+        They lie where the unit's own kink is, and are far smaller.
+        """
+        slopes = self.units.weights @ direction
+        with np.errstate(divide="ignore", invalid="ignore"):
+            own = -self.units.biases / slopes
+        near = np.abs(scan.kinks[:, None] - own) <= self.config.echo * scan.kinks[:, None]
+        size = np.linalg.norm(scan.jumps, axis=1)
+        small = size[:, None] <= self.config.same * np.abs(slopes)
+        return np.asarray((near & small).any(axis=1))
 
     def centers(self, scan: LineScan, reach: float) -> tuple[FloatArray, FloatArray]:
         """Places in the pieces after each kink, and the crowding there."""
@@ -282,15 +266,18 @@ class OrthantSearch:
         return choice[rows, best], crowd[rows, best]
 
     def resolve(
-        self, direction: FloatArray, scan: LineScan, slope: FloatArray, reach: float
+        self,
+        direction: FloatArray,
+        scan: LineScan,
+        reach: float,
+        news: IntArray,
     ) -> bool:
-        """Measure the gradients after the kinks of a ray; their differences are the units."""
+        """Measure the gradients beside some kinks of a ray; their differences are the units."""
         k, config = self.k, self.config
         t, crowd = self.centers(scan, reach)
         points = np.multiply.outer(t, direction)
         axis = int(np.argmax(direction))
         values = np.array([p.predict(float(s)) for p, s in zip(scan.pieces[1:], t, strict=True)])
-        values -= np.multiply.outer(t, slope)  # the affine part has been corrected
         others = np.delete(np.eye(k), axis, axis=0)
         if k == 2:  # the check of a single step would be that step
             others = np.concatenate([others, np.eye(k)[[axis]]])
@@ -299,11 +286,13 @@ class OrthantSearch:
         # Errors of the units subtracted are affine but at their own kinks, where a step sees
         # their slope over its length: they are no noise that a division by it would magnify.
         slip = self.slack() * float(np.median(steps))
+        # Before the first kink the residual is zero; piece i + 1 lies behind kink i.
+        beside = np.union1d(news, news[news > 0] - 1)
         found = measure_gradients(
             self.residual,
-            points,
-            values,
-            steps,
+            points[beside],
+            values[beside],
+            steps[beside],
             others,
             self.noise.widened(slip, 0.0),
             rng=_Inward(self.rng),
@@ -313,9 +302,9 @@ class OrthantSearch:
         m = values.shape[1]
         gradients = np.zeros((len(t) + 1, m, k))
         across = found.derivatives[:, : k - 1].transpose(0, 2, 1)
-        gradients[1:][:, :, np.arange(k) != axis] = across
+        gradients[np.ix_(1 + beside, np.arange(m), np.delete(np.arange(k), axis))] = across
         # The slope along the ray gives what is left.
-        rest = np.array([p.slope for p in scan.pieces]) - slope - gradients @ direction
+        rest = np.array([p.slope for p in scan.pieces]) - gradients @ direction
         gradients[:, :, axis] = rest / direction[axis]
         jumps = np.diff(gradients, axis=0)
         size = np.linalg.norm(scan.jumps, axis=1)
@@ -325,49 +314,91 @@ class OrthantSearch:
         std = np.zeros(len(t) + 1)
         if k > 1:
             used = np.median(np.abs(found.steps), axis=1)
-            std[1:] = math.sqrt(2.0) * self.noise.at(points).max(axis=1) / used
+            std[1 + beside] = math.sqrt(2.0) * self.noise.at(points[beside]).max(axis=1) / used
         errors = np.hypot(std[1:], std[:-1])
         # A gradient that never had an answer is not greater than anything.
         real = np.linalg.norm(weights, axis=1) > self.config.trace * self.slack()
+        real &= np.isin(np.arange(len(t)), news)
         weights = weights[real]
         biases = -(weights @ direction) * scan.kinks[real]
         shifts = size[real] * np.array(scan.kink_std)[real]
+        before = len(self.units.weights)
         self.units.add(weights, biases, output[real].T, errors[real], shifts)
-        return bool(real.any())
+        new = np.arange(before, len(self.units.weights))
+        sure = confirm(
+            self.residual, self.units, new, self.level(), rng=self.rng, config=config.room
+        )
+        self.units.kept(np.append(np.ones(before, dtype=bool), sure))
+        new = np.arange(before, len(self.units.weights))
+        size = np.linalg.norm(self.units.weights, axis=1)
+        if self.slack() > config.tight * size.max(initial=0.0):
+            new = self.settle(new)
+        return len(new) > 0
 
-    def sharpen(self) -> bool:
-        """Polish if the errors of the units ask for it; whether it was done."""
-        size = np.linalg.norm(self.units.weights, axis=1).max()
-        if self.slack() <= self.config.tight * size:
-            return False
-        self.polish()
-        return True
+    def clean(self) -> None:
+        """Drop traces, and join what shares a hyperplane."""
+        units, config = self.units, self.config
+        if len(units.weights) == 0:
+            return
+        size = np.linalg.norm(units.weights, axis=1) * np.linalg.norm(units.outputs, axis=0)
+        units.kept(size > config.spurious * size.max())
+        units.merge(config.same)
+
+    def quiet(self, direction: FloatArray, reach: float) -> bool:
+        """Whether nothing is left at the far end of a ray.
+
+        Every kink on the way changes the slope there.
+        """
+        t = reach * np.array(self.config.probes)
+        values = self.residual(np.multiply.outer(t, direction))
+        return bool((np.abs(values) <= self.config.accept * self.level().std(t)).all())
 
     def axes(self) -> None:
         """Search all axes, near the corner first."""
         units, config = self.units, self.config
         searched = np.zeros(self.k)
-        for reach in config.reaches:
-            open_axes, new = 0, False
+        for i, reach in enumerate(config.reaches):
+            open_axes = 0
             for axis in self.rng.permutation(self.k):
-                if searched[axis] >= self.ends[axis]:
+                if searched[axis] >= min(self.ends[axis], reach):
                     continue
                 direction = np.eye(self.k)[axis]
+                if i > 0 and self.quiet(direction, config.reaches[-1]):
+                    searched[axis] = config.reaches[-1]
+                    continue
                 for _ in range(config.passes):
                     found, searched[axis] = self.search(direction, min(reach, self.ends[axis]))
                     if searched[axis] < reach:
                         self.ends[axis] = searched[axis]
                     if not found:
                         break
-                    new = not self.sharpen()
                     if len(units.weights) > self.max_units:
                         units.open_axes = self.k
                         return
                 else:
                     open_axes += 1
             units.open_axes = open_axes
-            if new:
-                self.polish()
+            self.clean()
+            if config.settle:
+                self.settle(np.flatnonzero(~units.settled))
+        if config.settle and len(units.weights):
+            self.corner_again()
+
+    def corner_again(self) -> None:
+        """Measure the affine part with steps as long as the units known allow."""
+        k, units = self.k, self.units
+        corner = np.zeros((1, k))
+        steps = safe_steps(
+            units.biases[None], units.weights, self.config.room.parts[0], np.ones(1)
+        )
+        found = measure_gradients(
+            self.residual, corner, self.residual(corner), steps, np.eye(k), self.noise,
+            rng=_Inward(self.rng), bounds=(np.zeros(k), np.full(k, np.inf)),
+            config=self.gradient_config,
+        )  # fmt: skip
+        if found.ok.all() and float(np.median(found.std)) < self.affine_error:
+            units.linear += found.derivatives[0].T
+            self.affine_error = float(np.median(found.std))
 
     def toward(self, s: FloatArray) -> bool:
         """Search the ray from the corner to a point ``(k,)``; whether it showed new units."""
@@ -380,7 +411,6 @@ class OrthantSearch:
             if not found:
                 break
             new = True
-            self.sharpen()
         return new
 
 

@@ -257,13 +257,14 @@ def missing_rank(
         _, values, span = np.linalg.svd(rows.weights, full_matrices=False)
         span = span[values > 1e-12 * values[0]]
         rest = vectors - (vectors @ span.T) @ span
-        # An error of the rows tilts their span: by its size over the least singular value.
-        tilt = float(rows.std.max()) / max(float(values[-1]), 1e-12)
+        # What errors of the rows leave of a gradient: each by its own coefficient.
+        mixed = vectors @ np.linalg.pinv(rows.weights, rcond=1e-12)
+        tilt = np.linalg.norm(mixed * rows.std, axis=1)
     else:
-        rest, tilt = vectors, 0.0
-    noise = measured.std.reshape(-1) * np.sqrt(n)
+        rest, tilt = vectors, np.zeros(len(vectors))
+    noise = (measured.std.reshape(-1) + tilt) * np.sqrt(n)
     part = np.linalg.norm(rest, axis=1) / size.max()
-    limit = np.maximum(config.missing, config.certain * (noise / size.max() + tilt))
+    limit = np.maximum(config.missing, config.certain * noise / size.max())
     if not (part > limit).any():
         return 0, float(part.max())
     values = np.linalg.svd(rest[part > limit] / size.max(), compute_uv=False)

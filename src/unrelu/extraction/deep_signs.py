@@ -139,7 +139,7 @@ def orient_rows(
     sign = np.zeros(k)
     both = np.zeros(k, dtype=np.intp)
     nearer = np.ones(k)  # steps that a probability does not survive are shortened
-    scale = 0.0
+    pace = 0.0
     for attempt in range(config.sign_points):
         todo = np.flatnonzero(sign == 0)
         if len(todo) == 0:
@@ -162,9 +162,11 @@ def orient_rows(
         nearer[todo[lost]] *= 0.25
         level = 30.0 * noise.at(np.concatenate([points + step, points - step])).max(axis=1)
         level = np.maximum(level[:n], level[n:])
-        scale = max(scale, float(np.where(lost, 0.0, np.maximum(up, down)).max()))
-        floor = np.maximum(level, 1e-9 * scale)
         large, small = np.maximum(up, down), np.minimum(up, down)
+        # Errors of the other rows let a move change them a little: in proportion to its length.
+        length = np.linalg.norm(step, axis=1)
+        pace = max(pace, float(np.median(np.where(lost, 0.0, large) / length)))
+        floor = np.maximum(level, 1e-9 * pace * length)
         clear = (large > floor / config.quiet) & (small <= config.quiet * large)
         sign[todo[clear]] = np.where(up > down, 1.0, -1.0)[clear]
         both[todo[(small > config.quiet * large) & (small > floor)]] += 1

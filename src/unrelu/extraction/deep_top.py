@@ -3,7 +3,8 @@
 With ``W`` of full row rank, ``x = W^+ (y - b)`` makes the first layer output
 any ``y >= 0``. The recovered ``W`` is off by a little, so on the boundary of
 the orthant a unit might be off that should be on. Hence the cone asked about
-is a hair narrower: ``y = T s + margin`` with ``T = I + tilt 11^T`` and s >= 0.
+is a hair narrower: ``y = T s + margin`` with ``T = I + tilt 1^T`` and s >= 0,
+where a row that is known less well has a wider margin and tilt of its own.
 Inside it an error of W is an affine change of coordinates, and the answers stay
 exactly those of a depth-2 network.
 """
@@ -21,7 +22,7 @@ from unrelu.extraction.deep_units import OrthantUnits
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles.base import Meter, Oracle
 
-__all__ = ["TopConfig", "TopOracle", "assemble", "attach"]
+__all__ = ["Cone", "TopConfig", "TopOracle", "attach"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,13 +30,63 @@ class TopConfig:
     """Shape of the cone, and what the stage may cost."""
 
     margin: float = 1e-6
-    """Distance of the corner from the origin, over the size of a unit row's output."""
+    """Least distance of the corner from the origin, over the size of a unit row's output."""
     tilt: float = 1e-6
-    """Slope of the cone's edges away from the axes. A unit whose kink lies only in the sliver
-    between is missed, with a probability of about tilt times d1 d2."""
+    """Least slope of the cone's edges away from the axes. A unit whose kink lies only in the
+    sliver between is missed, with a probability of about tilt times d1 d2."""
+    off: float = 10.0
+    """Both are at least so many times what a row's error may change its output by."""
     per_unit: float = 8.0
     """Queries allowed, times (d1 + 1) (kinks that one line shows + 10). A wrong first layer
     makes the top look endless; an honest one takes about a fifth of this."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Cone:
+    """The cone ``y = s + tilt sum(s) + margin`` of first-layer outputs, s >= 0.
+
+    Attributes
+    ----------
+    margin, tilt
+        One for each unit, ``(k,)``.
+    """
+
+    margin: FloatArray
+    tilt: FloatArray
+
+    def heights(self, s: FloatArray) -> FloatArray:
+        """Return y for cone coordinates s, both ``(n, k)``."""
+        return np.asarray(s + np.multiply.outer(s.sum(axis=1), self.tilt) + self.margin)
+
+    def coordinates(self, y: FloatArray) -> FloatArray:
+        """Return the cone coordinates nearest to outputs y, ``(n, k)``."""
+        y = y - self.margin
+        total = y.sum(axis=1) / (1.0 + self.tilt.sum())
+        return np.asarray(np.maximum(y - np.multiply.outer(total, self.tilt), 0.0))
+
+    def on_outputs(self, top: OrthantUnits) -> OrthantUnits:
+        """Write units found on the cone for the first layer's outputs themselves."""
+        back = np.eye(len(self.tilt))
+        back -= np.multiply.outer(self.tilt, np.ones(len(back))) / (1.0 + self.tilt.sum())
+        v, linear = top.weights @ back, top.linear @ back
+        return dataclasses.replace(
+            top,
+            weights=v,
+            biases=top.biases - v @ self.margin,
+            linear=linear,
+            constant=top.constant - linear @ self.margin,
+        )
+
+    def from_outputs(self, units: OrthantUnits) -> OrthantUnits:
+        """Write units of the first layer's outputs for the cone: undoes :meth:`on_outputs`."""
+        tilted = np.eye(len(self.tilt)) + np.multiply.outer(self.tilt, np.ones(len(self.tilt)))
+        return dataclasses.replace(
+            units,
+            weights=units.weights @ tilted,
+            biases=units.biases + units.weights @ self.margin,
+            linear=units.linear @ tilted,
+            constant=units.constant + units.linear @ self.margin,
+        )
 
 
 class TopOracle(Oracle):
@@ -47,6 +98,8 @@ class TopOracle(Oracle):
         The target.
     weights, biases
         The first layer, ``(k, d)`` of full row rank and ``(k,)``.
+    std
+        Error of each row, a coordinate's standard deviation, ``(k,)``.
     limit
         Queries after which :class:`BudgetExhausted` is raised.
     """
@@ -58,14 +111,25 @@ class TopOracle(Oracle):
         biases: FloatArray,
         *,
         limit: int,
+        std: FloatArray | float = 0.0,
         config: TopConfig | None = None,
     ) -> None:
-        self.config = TopConfig() if config is None else config
+        config = TopConfig() if config is None else config
         self.inner = inner
         self.input_dim, self.output_dim = len(weights), inner.output_dim
+        self.place(weights, biases)
+        off = config.off * np.broadcast_to(std, (len(weights),))
+        far = float(np.linalg.norm(self.inverse @ biases))
+        self.cone = Cone(
+            np.maximum(config.margin, off * far),
+            np.maximum(config.tilt, off * float(np.linalg.norm(self.inverse, 2))),
+        )
+        self.limit, self.spent = limit, 0
+
+    def place(self, weights: FloatArray, biases: FloatArray) -> None:
+        """Stand on this first layer."""
         self.weights, self.biases = weights, biases
         self.inverse = np.linalg.pinv(weights)
-        self.limit, self.spent = limit, 0
 
     @property
     def meter(self) -> Meter:  # type: ignore[override]
@@ -84,21 +148,13 @@ class TopOracle(Oracle):
 
     def noise(self, target: NoiseModel) -> NoiseModel:
         """Noise of the answers as a function of the norm of s, from that of the target."""
-        offset = float(np.linalg.norm(self.inverse @ (self.config.margin - self.biases)))
+        offset = float(np.linalg.norm(self.inverse @ (self.cone.margin - self.biases)))
         stretch = float(np.linalg.norm(self.inverse, 2))
         return NoiseModel(target.absolute + offset * target.growth, stretch * target.growth)
 
-    def heights(self, s: FloatArray) -> FloatArray:
-        """Return y for cone coordinates s, both ``(n, k)``."""
-        tilt = self.config.tilt * s.sum(axis=1, keepdims=True)
-        return np.asarray(s + tilt + self.config.margin)
-
-    def cone(self, x: FloatArray) -> FloatArray:
+    def coordinates(self, x: FloatArray) -> FloatArray:
         """Return the cone coordinates nearest to what the first layer makes of inputs x."""
-        y = np.maximum(x @ self.weights.T + self.biases, 0.0) - self.config.margin
-        k, tilt = self.input_dim, self.config.tilt
-        s = y - tilt / (1.0 + k * tilt) * y.sum(axis=1, keepdims=True)
-        return np.asarray(np.maximum(s, 0.0))
+        return self.cone.coordinates(np.maximum(x @ self.weights.T + self.biases, 0.0))
 
     def _answer(self, points: FloatArray, repeat: int) -> FloatArray:
         self.spent += len(points)
@@ -107,14 +163,14 @@ class TopOracle(Oracle):
                 f"the top layers took more than {self.limit:,} queries, far beyond what a "
                 "single hidden layer of this size needs"
             )
-        x = (self.heights(points) - self.biases) @ self.inverse.T
+        x = (self.cone.heights(points) - self.biases) @ self.inverse.T
         return self.inner._answer(np.ascontiguousarray(x), repeat)
 
 
-def assemble(
-    weights: FloatArray, biases: FloatArray, top: OrthantUnits, config: TopConfig
+def attach(
+    weights: FloatArray, biases: FloatArray, top: OrthantUnits
 ) -> tuple[ReLUNetwork, list[BoolArray]]:
-    """Put the first layer under a top found on the cone.
+    """Put the first layer under units of its outputs.
 
     Returns
     -------
@@ -123,24 +179,6 @@ def assemble(
         units that carry the affine term, and which entries of each layer's
         ``[W | b]`` a polish may move.
     """
-    k = len(weights)
-    inverse = np.linalg.inv(np.eye(k) + config.tilt * np.ones((k, k)))
-    v = top.weights @ inverse
-    linear = top.linear @ inverse
-    moved = dataclasses.replace(
-        top,
-        weights=v,
-        biases=top.biases - config.margin * v.sum(axis=1),
-        linear=linear,
-        constant=top.constant - config.margin * linear.sum(axis=1),
-    )
-    return attach(weights, biases, moved)
-
-
-def attach(
-    weights: FloatArray, biases: FloatArray, top: OrthantUnits
-) -> tuple[ReLUNetwork, list[BoolArray]]:
-    """Put the first layer under units of its outputs; returns as :func:`assemble`."""
     k = len(weights)
     upper, free = top.network()
     first = np.ones((k, weights.shape[1] + 1), dtype=bool)

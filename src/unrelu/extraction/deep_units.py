@@ -26,6 +26,8 @@ class OrthantUnits:
         Standard deviations of each unit's slope and offset, in answer units, ``(n,)``.
     open_axes
         Axes on which something remains unexplained.
+    settled
+        Whether a unit was measured where it has room, ``(n,)``.
     """
 
     linear: FloatArray
@@ -36,6 +38,7 @@ class OrthantUnits:
     errors: FloatArray
     shifts: FloatArray
     open_axes: int = 0
+    settled: BoolArray = dataclasses.field(default_factory=lambda: np.zeros(0, dtype=bool))
 
     def __call__(self, s: FloatArray) -> FloatArray:
         """Evaluate at ``(n, k)``; returns ``(n, m)``."""
@@ -56,12 +59,13 @@ class OrthantUnits:
         self.outputs = np.concatenate([self.outputs, outputs], axis=1)
         self.errors = np.concatenate([self.errors, errors])
         self.shifts = np.concatenate([self.shifts, shifts])
+        self.settled = np.concatenate([self.settled, np.zeros(len(weights), dtype=bool)])
 
     def kept(self, which: BoolArray) -> None:
         """Drop all other units."""
         self.weights, self.biases = self.weights[which], self.biases[which]
         self.outputs, self.errors = self.outputs[:, which], self.errors[which]
-        self.shifts = self.shifts[which]
+        self.shifts, self.settled = self.shifts[which], self.settled[which]
 
     def merge(self, tolerance: float) -> None:
         """Join units that share a hyperplane; two that cancel are dropped.

@@ -125,13 +125,16 @@ class ThreeLayerConfig:
     answers known grow by no more than this factor."""
     hopeless: float = 0.1
     """The same above which a polish would only bend a wrong structure."""
+    few: int = 1000
+    """Parameters up to which all are fitted at once to the answers at hand, at no query: the
+    normal matrix then takes no longer than the search."""
     sharp: float = 1e-11
-    """The same below which the answers at hand suffice for the polish."""
-    unsharp: float = 3e-10
-    """The same after a polish above which another round follows."""
+    """Deviation at the checks below which a larger network is not corrected."""
+    unsharp: float = 3e-13
+    """The same after a polish above which another one follows, with more answers."""
     rounds: int = 3
-    extra: float = 0.8
-    """Answers per parameter asked at typical inputs otherwise."""
+    extra: float = 0.5
+    """So many of them per parameter, at typical inputs."""
     pool: int = 10_000
     rare: float = 0.02
     """States of units held by less than this part of so many typical inputs are looked for."""

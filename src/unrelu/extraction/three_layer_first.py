@@ -28,6 +28,7 @@ from unrelu.extraction.deep_rows import (
     random_basis,
     row_rank,
 )
+from unrelu.extraction.deep_rows_again import measure_rows_again
 from unrelu.extraction.deep_signs import confirm_rows, drop_parallel, orient_rows
 from unrelu.extraction.three_layer_config import Failed, ThreeLayerConfig
 from unrelu.lines.domains import as_domain
@@ -129,9 +130,8 @@ class FirstLayer:
         never does is judged by the others, or by its size.
         """
         config = self.config
-        x, y = self.oracle.stored()
-        near = np.linalg.norm(x, axis=1) <= config.around * self.domain.scale
-        spread = np.maximum(answers.std(axis=0), config.flat * y[near].std(axis=0))
+        near = [y for _, y in self.oracle.batches(config.around * self.domain.scale)]
+        spread = np.maximum(answers.std(axis=0), config.flat * np.concatenate(near).std(axis=0))
         largest = float(spread.max()) or float(np.abs(answers).max(initial=0.0)) or 1.0
         return np.where(spread > 0.0, spread, largest)
 
@@ -198,6 +198,14 @@ class FirstLayer:
                 basis,
                 rng=self.rng,
                 config=config.rows,
+                gradient_config=config.gradients,
+            )
+            rows = measure_rows_again(
+                self.oracle,
+                rows,
+                noise,
+                scale=self.domain.scale,
+                rng=self.rng,
                 gradient_config=config.gradients,
             )
             details |= {"rows": rows.count, "directions": len(basis)}
@@ -303,6 +311,18 @@ class FirstLayer:
                 self.noise,
                 rng=self.rng,
                 config=config.rows,
+                gradient_config=config.gradients,
+            )
+            # The right inverse magnifies errors by one over the least singular value; the cone
+            # of a row should not have to be narrower for it.
+            least = float(np.linalg.svd(lifted.weights, compute_uv=False).min(initial=1.0))
+            lifted = measure_rows_again(
+                self.oracle,
+                lifted,
+                self.noise,
+                scale=self.domain.scale,
+                rng=self.rng,
+                worst=config.top.tilt * least,
                 gradient_config=config.gradients,
             )
             details["largest error"] = float(lifted.std.max(initial=0.0))

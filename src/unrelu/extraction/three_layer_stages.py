@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,7 +20,8 @@ from unrelu.extraction.deep_certify import Verdict, certify_network
 from unrelu.extraction.deep_orthant import OrthantSearch
 from unrelu.extraction.deep_polish import PolishConfig, polish
 from unrelu.extraction.deep_regions import cover_gates, hold_unseen
-from unrelu.extraction.deep_top import TopOracle, assemble
+from unrelu.extraction.deep_sharpen import TwoLayers, sharpen
+from unrelu.extraction.deep_top import TopOracle, attach
 from unrelu.extraction.deep_turn import turn_units
 from unrelu.extraction.three_layer_config import Failed
 from unrelu.extraction.three_layer_wide import WideTop
@@ -45,6 +47,8 @@ class Extraction(WideTop):
 
     black_box: TopOracle
     search: OrthantSearch
+    small: bool = False
+    """Whether all parameters can be fitted at once."""
     doubtful: tuple[ReLUNetwork | None, int, Verdict] | None = None
     """The last network that its certificate did not confirm."""
 
@@ -61,9 +65,17 @@ class Extraction(WideTop):
                 "where it was asked; try extract_two_layer",
                 final=True,
             )
+        d, m = self.domain.dimension, self.oracle.output_dim
+        expected = k * (d + 1) + max(self.kinks - k, 0) * (k + 1 + m)
+        self.small = expected <= config.few
         limit = int(config.top.per_unit * (k + 1) * (self.kinks + 10))
         black_box = TopOracle(
-            self.oracle, self.weights, self.biases, limit=limit, config=config.top
+            self.oracle,
+            self.weights,
+            self.biases,
+            limit=limit,
+            std=self.rows.std,
+            config=config.top,
         )
         assert self.noise is not None
         self.progress.update("top layers", 0, None)
@@ -74,7 +86,7 @@ class Extraction(WideTop):
                 black_box.noise(self.noise),
                 rng=self.rng,
                 max_units=int(config.many * (self.kinks + 10)),
-                config=config.orthant,
+                config=dataclasses.replace(config.orthant, settle=not self.small),
                 gradient_config=config.gradients,
             )
             search.axes()
@@ -95,13 +107,14 @@ class Extraction(WideTop):
         """Put the units found above the first layer."""
         units = self.search.units
         self.second_width = len(units.weights)
-        self.network, self.free = assemble(self.weights, self.biases, units, self.config.top)
+        above = self.black_box.cone.on_outputs(units)
+        self.network, self.free = attach(self.weights, self.biases, above)
 
     def repair(self, points: FloatArray) -> bool:
         """Search for units that inputs ``(n, d)`` show; whether there were any."""
         with self.stage("repair") as details, _limited(self.black_box):
             found = False
-            for s in self.black_box.cone(points):
+            for s in self.black_box.coordinates(points):
                 if self.search.toward(s):
                     found = True
                     break
@@ -149,23 +162,11 @@ class Extraction(WideTop):
         self.check_error = float(misses().max())
         if self.check_error <= config.good:
             return
-        for attempt in range(config.rounds if self.check_error < config.hopeless else 0):
-            if attempt and not config.unsharp < self.check_error < config.close:
-                break
-            if config.sharp < self.check_error < config.close:
-                with self.stage("refinement"):
-                    self.refine()
-            self.progress.update("polish", attempt, None)
-            with self.stage("polish") as details:
-                old, kept = self.network, self.check_error
-                for setting in (config.polish, config.polish_gently):
-                    details |= self.polish(setting)
-                    self.check_error = float(misses().max())
-                    details["check"] = self.check_error
-                    if self.check_error <= kept:
-                        break
-                    # A unit that few answers see ran away: take it back.
-                    self.network, self.check_error = old, kept
+        if self.check_error < config.hopeless:
+            if self.small or self.wide:
+                self.fit_all(misses)
+            else:
+                self.correct(points, answers, misses)
         self.prune()
         self.check_error = float(misses().max())
         if self.check_error > config.fair:
@@ -181,6 +182,69 @@ class Extraction(WideTop):
                 "than two",
                 structural=self.check_error > config.close,
             )
+
+    def sharpen(self, points: FloatArray, answers: FloatArray) -> None:
+        """Correct both layers from gradients at inputs with room."""
+        assert self.noise is not None
+        search, cone = self.search, self.black_box.cone
+        found = sharpen(
+            self.oracle,
+            TwoLayers(self.weights, self.biases, cone.on_outputs(search.units)),
+            self.noise,
+            (points, answers),
+            affine_error=search.affine_error,
+            rng=self.rng,
+            gradient_config=self.config.gradients,
+        )
+        self.weights, self.biases = found.weights, found.biases
+        search.units = cone.from_outputs(found.top)
+        self.black_box.place(self.weights, self.biases)
+        self.assemble()
+
+    def correct(
+        self, points: FloatArray, answers: FloatArray, misses: Callable[[], FloatArray]
+    ) -> None:
+        """Correct the network from gradients with room, until that gains nothing."""
+        for _ in range(self.config.rounds):
+            if self.check_error <= self.config.sharp:
+                return
+            before = self.check_error
+            kept = self.weights, self.biases, self.search.units
+            with self.stage("sharpening") as details:
+                self.sharpen(points, answers)
+                self.check_error = float(misses().max())
+                details |= {"before": before, "after": self.check_error}
+            if self.check_error > before:
+                self.weights, self.biases, self.search.units = kept
+                self.black_box.place(self.weights, self.biases)
+                self.assemble()
+                self.check_error = before
+                return
+            # A correction leaves errors of second order.
+            if before**2 <= self.config.sharp:
+                return
+
+    def fit_all(self, misses: Callable[[], FloatArray]) -> None:
+        """Fit a small network to all answers, and to more of them where these say too little."""
+        assert self.network is not None
+        config = self.config
+        for attempt in range(config.rounds):
+            if attempt and not config.unsharp < self.check_error < config.close:
+                break
+            if attempt:
+                with self.stage("refinement"):
+                    self.refine()
+            self.progress.update("polish", attempt, None)
+            with self.stage("polish") as details:
+                old, kept = self.network, self.check_error
+                for setting in (config.polish, config.polish_gently):
+                    details |= self.polish(setting)
+                    self.check_error = float(misses().max())
+                    details["check"] = self.check_error
+                    if self.check_error <= kept:
+                        break
+                    # A unit that few answers see ran away: take it back.
+                    self.network, self.check_error = old, kept
 
     def prune(self) -> None:
         """Drop second-layer units that the polish has reduced to nothing."""
@@ -211,9 +275,7 @@ class Extraction(WideTop):
         """Fit both layers together to all answers gathered."""
         assert self.network is not None
         assert self.noise is not None
-        x, y = self.oracle.stored()
-        near = np.linalg.norm(x, axis=1) <= self.config.far * self.domain.scale
-        x, y = x[near], y[near]
+        x, y = self.oracle.stored(self.config.far * self.domain.scale)
         free = hold_unseen(self.network, x, self.free)
         done = polish(self.network, x, y, self.noise.at(x), free=free, config=config)
         self.network = done.network
@@ -239,11 +301,12 @@ class Extraction(WideTop):
         turned = turn_units(self.network, self.second_width)
         if turned is None:
             return
-        x, y = self.oracle.stored()
-        near = np.linalg.norm(x, axis=1) <= self.config.around * self.domain.scale
-        x, y = x[near], y[near]
-        before, after = (np.abs(y - f(x)).max(initial=0.0) for f in (self.network, turned))
-        if after <= self.config.turned * before + 1e-13 * np.abs(y).max(initial=0.0):
+        before = after = size = 0.0
+        for x, y in self.oracle.batches(self.config.around * self.domain.scale):
+            before = max(before, float(np.abs(y - self.network(x)).max(initial=0.0)))
+            after = max(after, float(np.abs(y - turned(x)).max(initial=0.0)))
+            size = max(size, float(np.abs(y).max(initial=0.0)))
+        if after <= self.config.turned * before + 1e-13 * size:
             self.network = turned
 
     def conclude(self) -> tuple[Status, str, Certificate | None]:
@@ -271,8 +334,6 @@ class Extraction(WideTop):
         """
         assert self.network is not None
         assert verdict.certificate is not None
-        x, y = self.oracle.stored()
-        growth = np.maximum(1.0, np.linalg.norm(x, axis=1) / self.domain.scale)
         stated = verdict.certificate.details.get(
             "tolerance per output", [verdict.certificate.tolerance]
         )
@@ -280,12 +341,22 @@ class Extraction(WideTop):
             BEYOND_HELD_OUT * np.asarray(stated) / self.oracle.units,
             EXACT * self.spreads(verdict.answers),
         )
-        over = (np.abs(y - self.network(x)) / np.multiply.outer(growth, allowed)).max(axis=1)
-        count = int(np.count_nonzero(over > 1.0))
+        points, answers, excess = [verdict.points], [verdict.answers], [verdict.over]
+        count = 0
+        for x, y in self.oracle.batches():
+            growth = np.maximum(1.0, np.linalg.norm(x, axis=1) / self.domain.scale)
+            off = np.abs(y - self.network(x)) / np.multiply.outer(growth, allowed)
+            over = off.max(axis=1, initial=0.0)
+            points.append(x[over > 1.0])
+            answers.append(y[over > 1.0])
+            excess.append(over[over > 1.0])
+            count += int(np.count_nonzero(over > 1.0))
         if count == 0:
             return verdict
-        message = f"{count:,} of {len(y):,} answers of the run disagree with the network"
-        return Verdict(verdict.certificate, message, x, y, over)
+        total = len(self.oracle.record)
+        message = f"{count:,} of {total:,} answers of the run disagree with the network"
+        against = np.concatenate(points), np.concatenate(answers), np.concatenate(excess)
+        return Verdict(verdict.certificate, message, *against)
 
     def certify(self) -> Verdict:
         """Compare with the target at fresh points."""

@@ -323,9 +323,7 @@ class WideTop(FirstLayer):
         assert self.noise is not None
         # A single crossing may be a wrong one; two that agree are not.
         sure = [s for s in self.surfaces if len(s.members) > 1]
-        x, y = self.oracle.stored()
-        near = np.linalg.norm(x, axis=1) <= self.config.around * self.domain.scale
-        x, y = x[near], y[near]
+        x, y = self.oracle.stored(self.config.around * self.domain.scale)
         units = second_layer(sure, self.weights, self.biases, x, y, self.noise.at(x))
         self.second_width = len(units.weights)
         self.network, self.free = attach(self.weights, self.biases, units)
