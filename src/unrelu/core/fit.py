@@ -221,7 +221,7 @@ def _step(
         rows=problem.config.metric_rows,
     )
     outputs = gain.shape[1]
-    products = 8 * problem.config.inner  # multiplications per entry of J that gradients cost
+    products = 100 * problem.config.inner
     if isinstance(problem.x, np.ndarray) and net.parameters * outputs <= products:
         direction, slope, curve = _dense(
             problem, net, gain, linked.coupling, target, metric, damping
@@ -244,7 +244,7 @@ def _dense(
 ) -> tuple[Blocks, float, float]:
     """Solve the normal equations by Cholesky, in chunks of rows."""
     size, outputs = net.parameters, gain.shape[1]
-    matrix, gradient = np.zeros((size, size)), np.zeros(size)
+    matrix, gradient = np.zeros((size, size), order="F"), np.zeros(size)
     for piece in _row_chunks(len(gain), size):
         _, trace = net.trace(problem.x[piece])
         for output in range(outputs):
@@ -253,8 +253,9 @@ def _dense(
             if coupling is not None:
                 outer -= coupling[piece]
             rows = net.jacobian(trace, outer * gain[piece, output : output + 1])
-            matrix += rows.T @ rows
+            matrix = scipy.linalg.blas.dsyrk(1.0, rows.T, beta=1.0, c=matrix, overwrite_c=1)
             gradient += rows.T @ target[piece, output]
+    matrix = np.triu(matrix) + np.triu(matrix, 1).T  # one half was filled
     damped = matrix + damping * metric.dense()
     scale = 1.0 / np.sqrt(np.diag(damped))
     damped *= scale[:, None] * scale
