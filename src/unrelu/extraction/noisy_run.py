@@ -13,6 +13,7 @@ import numpy as np
 
 from unrelu._types import FloatArray
 from unrelu.core.fit import Fitted, Layered
+from unrelu.core.price import price_noisy
 from unrelu.core.record import Remembered
 from unrelu.extraction.noisy_answers import Answers, Seen
 from unrelu.extraction.noisy_search import (
@@ -31,10 +32,10 @@ from unrelu.result import StageReport
 __all__ = ["NoisyConfig", "NoisyRun"]
 
 
-_LACKING = 10.0
-_LEAST = 1e-3
+_LACKING = 5.0
+_LEAST = 3e-4
 """Units are missing where least squares for the outputs leaves so many times what the errors of
-the hyperplanes explain; these are a thousandth at least."""
+the hyperplanes explain; these are no less than ``_LEAST``."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +61,14 @@ class NoisyConfig:
     noise is measured within a factor of two."""
     samples: int = 1000
     """Held-out inputs of the certificate."""
+    worst: float = 45.0
+    """Deviations that its worst residual may have, of the usual ones: rounding inside a float32
+    computation has longer tails than a Gaussian."""
+    rounds: int = 2
+    """Times that a certificate that failed becomes data, and another one is taken."""
+    useful: float = 0.03
+    """Error over the spread of the answers up to which a network that the noise does not explain
+    is a copy of use."""
 
 
 class NoisyRun:
@@ -95,6 +104,11 @@ class NoisyRun:
             self.stages.append(StageReport(name, spent, seconds, details=details))
 
     @property
+    def kind(self) -> str:
+        """What the answers are; values as long as nothing was seen."""
+        return self.answers.kind if hasattr(self, "answers") else "values"
+
+    @property
     def network(self) -> Layered | None:
         """The network as far as it is known."""
         return None if self.fitted is None else self.fitted.network
@@ -124,10 +138,14 @@ class NoisyRun:
             except Unreadable:
                 continue
             net, errors = recurring(lines)
+            self.oracle.allowance.plan(
+                price_noisy(d, self.answers.outputs, max(len(errors), len(lines[-1].errors)))
+            )
             last = number + 1 == self.config.lines or len(errors) == known
+            if len(errors) != known or fitted is None:
+                fitted = self.trial(net, errors, space, seen, typical, last=last)
             known = len(errors)
-            fitted = self.trial(net, errors, space, seen, typical, last=last) or fitted
-            if last or (fitted is not None and fitted.scale < self.config.fits):
+            if last or (fitted is not None and self.explains(fitted)):
                 break
         if fitted is None:
             return None
@@ -173,7 +191,7 @@ class NoisyRun:
             data, answers = self.local(space, seen, typical)
             start, error = with_outputs(net, data.x, answers.readings(data.y))
             details |= {"units": len(errors), "before": error}
-            expected = float(np.linalg.norm(errors)) + _LEAST
+            expected = _LEAST + (float(np.sqrt(np.mean(errors**2))) if len(errors) else 0.0)
             if error > _LACKING * expected and not last:
                 return None
             fitted = answers.fit(self.answers.unread(start), data)
@@ -201,10 +219,15 @@ class NoisyRun:
             skip=None if net.skip is None else over(net.skip),
         )
 
+    def explains(self, fitted: Fitted) -> bool:
+        """Whether noise explains what a fit leaves, of nearly all answers and of the rest."""
+        limit = self.config.fits
+        return fitted.scale < limit and fitted.rms < limit * max(1.0, fitted.scale)
+
     def complete(self, answers: Answers, fitted: Fitted, data: Seen) -> Fitted:
         """Add units until the residual is noise, or none helps."""
         for _ in range(self.config.additions):
-            if fitted.scale < self.config.fits:
+            if self.explains(fitted):
                 break
             with self.stage("residual search") as details:
                 grown = add_missing_unit(answers, fitted, data, self.rng)
@@ -266,6 +289,24 @@ class NoisyRun:
                 beyond = side * np.abs(self.rng.standard_normal(missing))
                 found.append(draw + (beyond - height)[:, None] * w)
         return np.concatenate(found)
+
+    def follow(self, failed: Seen) -> None:
+        """Fit again with what a certificate asked, and look for what that shows."""
+        assert self.fitted is not None
+        self.seen.append(failed)
+        data = Seen.joined(self.seen)
+        with self.stage("fit"):
+            self.fitted = self.answers.fit(self.with_skip(self.fitted.network), data)
+        self.signs = False
+        self.fitted = self.complete(self.answers, self.fitted, data)
+
+    @staticmethod
+    def with_skip(net: Layered) -> Layered:
+        """Return the network with a skip term, zero where it had none."""
+        if net.skip is not None:
+            return net
+        d, *_, m = net.widths
+        return dataclasses.replace(net, skip=np.zeros((m, d)))
 
     def tidy(self) -> None:
         """Drop units that no answer needs, and turn the others so that no skip term is left."""

@@ -40,6 +40,8 @@ _SAME = 0.05
 one: the survey's errors are a tenth of it, different units in eight dimensions lie far apart."""
 
 
+_SPARE = 6
+"""Gradients taken beyond those that the unknowns of a lift ask for."""
 _TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -251,7 +253,9 @@ def lifted(
 
     units = units_from_layered(net)
     size = len(units.outputs) + units.count
+    # The choice among candidates costs the square of their number times the outputs.
     refine = RefineConfig()
+    refine = dataclasses.replace(refine, candidates=max(32, refine.candidates // len(units.outputs)))
     if answers.kind != "values":  # farther out probabilities underflow
         refine = dataclasses.replace(refine, outward=refine.inward * 1.5)
     found = lift_units(
@@ -262,7 +266,7 @@ def lifted(
         space,
         lambda n: np.asarray(rng.standard_normal((n, len(space.rows)))),
         rng=rng,
-        config=LiftConfig(),
+        config=LiftConfig(spare=_SPARE, evenly=True),
         refine=refine,
     )
     return None if found is None else layered_from_units(found[0])

@@ -18,6 +18,8 @@ is within 40 degrees of any other, and the fit does the rest."""
 _SPECTRAL = 4
 """Eigenvectors of the residual's second moment taken beside them: in many dimensions chance
 finds nothing, but a unit bends the residual along its own normal most."""
+_OUTLIER = 6.0
+"""Deviations beyond which an answer counts less, as in the fit."""
 _BEYOND = 6.0
 """A unit is real if it lowers the sum of squares by this many deviations more than the noise of
 its own parameters does."""
@@ -32,9 +34,9 @@ def add_missing_unit(
     part of a new unit which they could explain drops out of the product with the residual.
     """
     net = fitted.network
-    residual = answers.residuals(net, seen)
+    residual = residual_before = answers.residuals(net, seen)
     usual = max(float(np.median(np.abs(residual))), float(np.finfo(np.float64).tiny))
-    residual = np.clip(residual, -9.0 * usual, 9.0 * usual)  # beside kinks: outliers
+    residual = np.clip(residual, -_OUTLIER * usual / 0.6745, _OUTLIER * usual / 0.6745)  # beside kinks: outliers
     w, b = _candidates(seen.x, residual, rng)
     score, outputs = _scores(w, b, seen.x, residual)
     best = int(np.argmax(score))
@@ -51,9 +53,16 @@ def add_missing_unit(
         skip,
     )
     again = answers.fit(grown, seen)
-    gain = (fitted.scale**2 - again.scale**2) * seen.y.size / max(again.scale, 1e-300) ** 2
     own = grown.parameters - net.parameters
-    return again if gain > own + _BEYOND * np.sqrt(2.0 * own) else None
+    # Both by the same yardstick: squares up to a few deviations of the better fit.
+    cap = _OUTLIER * max(again.scale, float(np.finfo(np.float64).tiny))
+    gain = _loss(residual_before, cap) - _loss(answers.residuals(again.network, seen), cap)
+    noise = again.scale**2 * (own + _BEYOND * np.sqrt(2.0 * own))
+    return again if gain > noise else None
+
+
+def _loss(residual: FloatArray, cap: float) -> float:
+    return float(np.sum(np.log1p((residual / cap) ** 2))) * cap**2
 
 
 def _candidates(
