@@ -225,16 +225,19 @@ class NoisyRun:
         return fitted.scale < limit and fitted.rms < limit * max(1.0, fitted.scale)
 
     def complete(self, answers: Answers, fitted: Fitted, data: Seen) -> Fitted:
-        """Add units until the residual is noise, or none helps."""
-        for _ in range(self.config.additions):
-            if self.explains(fitted):
-                break
+        """Add units until the residual is noise or none helps, then drop those not needed."""
+        added = 0
+        while added < self.config.additions and not self.explains(fitted):
             with self.stage("residual search") as details:
                 grown = add_missing_unit(answers, fitted, data, self.rng)
                 details |= {"found": grown is not None}
             if grown is None:
                 break
-            fitted = grown
+            fitted, added = grown, added + 1
+        if added and self.explains(fitted):
+            with self.stage("residual search") as details:
+                fitted, dropped = without_needless(answers, fitted, data, added)
+                details |= {"dropped": dropped}
         return fitted
 
     # ------------------------------------------------------------------- all
@@ -313,16 +316,15 @@ class NoisyRun:
         assert self.fitted is not None
         data = Seen.joined(self.seen)
         with self.stage("signs") as details:
-            net, gone = without_needless(self.answers, self.fitted.network, data)
-            turned = without_skip(self.centred(net))
-            details |= {"dropped": gone, "determined": turned is not None}
-            if turned is not None:
-                again = self.answers.fit(turned, data)
-                if again.scale < 1.3 * max(self.fitted.scale, 1e-3):
-                    self.fitted, self.signs = again, True
-                    return
-            if gone:
-                self.fitted = self.answers.fit(net, data)
+            self.fitted, gone = without_needless(self.answers, self.fitted, data, 0)
+            turned = without_skip(self.centred(self.with_skip(self.fitted.network)))
+            details |= {"dropped": gone}
+            if turned is None:
+                return
+            again = self.answers.fit(turned, data)
+            self.signs = self.explains(again)
+            if self.signs:
+                self.fitted = again
 
     def centred(self, net: Layered) -> Layered:
         """Take from a softmax's outputs what is common to all of them."""

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from unrelu._types import FloatArray
+from unrelu._types import BoolArray, FloatArray
 from unrelu.core.fit import Fitted, Layered
 from unrelu.extraction.noisy_answers import Answers, Seen
 
@@ -20,9 +20,11 @@ _SPECTRAL = 4
 finds nothing, but a unit bends the residual along its own normal most."""
 _OUTLIER = 6.0
 """Deviations beyond which an answer counts less, as in the fit."""
+_SEARCHED = 3.0
 _BEYOND = 6.0
-"""A unit is real if it lowers the sum of squares by this many deviations more than the noise of
-its own parameters does."""
+"""A unit is real if it lowers the sum of squares by more than ``_SEARCHED`` times its parameters
+(fitted to noise at a place that was searched for it gains up to that much) and ``_BEYOND``
+deviations of that."""
 
 
 def add_missing_unit(
@@ -34,7 +36,7 @@ def add_missing_unit(
     part of a new unit which they could explain drops out of the product with the residual.
     """
     net = fitted.network
-    residual = residual_before = answers.residuals(net, seen)
+    residual = answers.residuals(net, seen)
     usual = max(float(np.median(np.abs(residual))), float(np.finfo(np.float64).tiny))
     residual = np.clip(residual, -_OUTLIER * usual / 0.6745, _OUTLIER * usual / 0.6745)  # beside kinks: outliers
     w, b = _candidates(seen.x, residual, rng)
@@ -53,12 +55,19 @@ def add_missing_unit(
         skip,
     )
     again = answers.fit(grown, seen)
-    own = grown.parameters - net.parameters
-    # Both by the same yardstick: squares up to a few deviations of the better fit.
-    cap = _OUTLIER * max(again.scale, float(np.finfo(np.float64).tiny))
-    gain = _loss(residual_before, cap) - _loss(answers.residuals(again.network, seen), cap)
-    noise = again.scale**2 * (own + _BEYOND * np.sqrt(2.0 * own))
-    return again if gain > noise else None
+    return again if _worth(answers, fitted, again, seen) else None
+
+
+def _worth(answers: Answers, few: Fitted, more: Fitted, seen: Seen) -> bool:
+    """Whether a fit with more units explains more than the noise of its parameters does.
+
+    Both by the same yardstick: squares up to a few deviations of the better fit.
+    """
+    own = more.network.parameters - few.network.parameters
+    cap = _OUTLIER * max(more.scale, float(np.finfo(np.float64).tiny))
+    gain = _loss(answers.residuals(few.network, seen), cap)
+    gain -= _loss(answers.residuals(more.network, seen), cap)
+    return gain > more.scale**2 * (_SEARCHED * own + _BEYOND * np.sqrt(2.0 * own))
 
 
 def _loss(residual: FloatArray, cap: float) -> float:
@@ -107,55 +116,76 @@ def _scores(
     return score, outputs
 
 
-def without_needless(answers: Answers, net: Layered, seen: Seen) -> tuple[Layered, int]:
-    """Drop units whose kink moves no answer by its deviation; returns how many.
+def _contributions(net: Layered, x: FloatArray) -> FloatArray:
+    """Return by how much the kink of each unit moves answers at most, ``(k,)``.
 
-    What is left of such a unit is affine where data lie, and goes to the skip term.
+    The smaller side of a unit is what is not affine.
     """
-    net = net.normalised()
-    z = seen.x @ net.weights[0].T + net.biases[0]
-    size = np.abs(net.weights[1]).max(axis=0)
-    sigma = float(np.median(answers.inner(seen.x)))
-    mostly_on = np.mean(z > 0, axis=0) > 0.5
-    # the smaller side of a unit is what is not affine
-    beyond = np.where(mostly_on, np.maximum(-z, 0.0), np.maximum(z, 0.0)) * size
-    needless = beyond.max(axis=0, initial=0.0) < sigma
-    if not needless.any():
-        return net, 0
-    gone = needless & mostly_on
-    skip = net.skip + net.weights[1][:, gone] @ net.weights[0][gone]
-    shift = net.biases[1] + net.weights[1][:, gone] @ net.biases[0][gone]
-    kept = ~needless
-    return (
-        dataclasses.replace(
-            net,
-            weights=(net.weights[0][kept], net.weights[1][:, kept]),
-            biases=(net.biases[0][kept], shift),
-            skip=skip,
-        ),
-        int(needless.sum()),
+    z = x @ net.weights[0].T + net.biases[0]
+    size = np.linalg.norm(net.weights[1], axis=0)
+    smaller = np.minimum(np.maximum(-z, 0.0).max(axis=0), np.maximum(z, 0.0).max(axis=0))
+    return np.asarray(smaller * size)
+
+
+def _without(net: Layered, gone: BoolArray, x: FloatArray) -> Layered:
+    """Drop units; those that are mostly on at x leave their affine part to the skip term."""
+    on = gone & (np.median(x @ net.weights[0].T + net.biases[0], axis=0) > 0)
+    u, kept = net.weights[1], ~gone
+    skip = np.zeros((len(u), x.shape[1])) if net.skip is None else net.skip
+    return dataclasses.replace(
+        net,
+        weights=(net.weights[0][kept], u[:, kept]),
+        biases=(net.biases[0][kept], net.biases[1] + u[:, on] @ net.biases[0][on]),
+        skip=skip + u[:, on] @ net.weights[0][on],
     )
 
 
+def without_needless(
+    answers: Answers, fitted: Fitted, seen: Seen, tries: int
+) -> tuple[Fitted, int]:
+    """Drop units that answers do not need; returns how many.
+
+    Those whose kink moves no answer by its deviation go at once. Of the others ``tries`` are left
+    out in turn, the least first, and stay out where a fit without them is as good.
+    """
+    dropped = 0
+    net = fitted.network.normalised()
+    small = _contributions(net, seen.x) < float(np.median(answers.inner(seen.x)))
+    if small.any():
+        fitted = answers.fit(_without(net, small, seen.x), seen)
+        dropped = int(small.sum())
+    tried: list[FloatArray] = []
+    for _ in range(tries):
+        net = fitted.network
+        order = np.argsort(_contributions(net, seen.x))
+        left = [j for j in order if not any(abs(w @ net.weights[0][j]) > 0.99 for w in tried)]
+        if not left:
+            break
+        gone = np.arange(len(order)) == left[0]
+        tried.append(net.weights[0][left[0]])
+        again = answers.fit(_without(net, gone, seen.x), seen)
+        if not _worth(answers, again, fitted, seen):
+            fitted, dropped = again, dropped + 1
+    return fitted, dropped
+
+
 def without_skip(net: Layered) -> Layered | None:
-    """Turn units over so that the skip term vanishes; None where no choice does that.
+    """Turn units over so that the skip term vanishes, if a choice does that: a fit will tell.
 
     ``relu(z) = z + relu(-z)``: a target without skip term has ``A = -sum of u_j w_j`` over the
     units that were found the wrong way round, so that least squares for A in terms of all
-    ``u_j w_j`` gives zeros and ones.
+    ``u_j w_j`` gives zeros and ones (a nearly dead unit's is not determined, and does not
+    matter). None where there are more units than equations.
     """
     net = net.normalised()
     k = len(net.biases[0])
     if net.skip is None or k == 0 or k > net.skip.size:
         return None
-    centred = net.weights[1], net.skip
-    columns = np.einsum("mk,kd->mdk", *(centred[0], net.weights[0])).reshape(-1, k)
+    columns = np.einsum("mk,kd->mdk", net.weights[1], net.weights[0]).reshape(-1, k)
     scale = np.linalg.norm(columns, axis=0)
     part, *_ = np.linalg.lstsq(columns / scale, net.skip.ravel(), rcond=None)
     part = part / scale
-    turn = np.round(part) == -1.0
-    if not np.isin(np.round(part), (0.0, -1.0)).all() or np.abs(part - np.round(part)).max() > 0.25:
-        return None
+    turn = part < -0.5
     w, b, u = net.weights[0].copy(), net.biases[0].copy(), net.weights[1]
     shift = net.biases[1] + u[:, turn] @ b[turn]
     w[turn] *= -1.0
