@@ -47,8 +47,9 @@ class FitConfig:
     """Most steps, accepted and refused."""
     outlier: float = 6.0
     """Deviations beyond which a residual counts less: one normal residual in 5e8 does."""
-    settled: float = 1e-3
-    """Ends when a step promises less than this many squared deviations per parameter."""
+    settled: float = 0.03
+    """Ends with a step that promises less than this many squared deviations per parameter: what
+    is left after it is smaller still."""
     forcing: float = 0.03
     """Conjugate gradients stop at this part of the first residual, in the metric."""
     inner: int = 120

@@ -38,6 +38,11 @@ _LEAST = 3e-4
 the hyperplanes explain; these are no less than ``_LEAST``."""
 
 
+_VANISHED = 0.05
+"""What is left of a skip term, over the units' slopes, up to which a fit without one is tried:
+the lift is right to a hundredth or better."""
+
+
 @dataclasses.dataclass(frozen=True)
 class NoisyConfig:
     """Sizes of the extraction from noisy answers."""
@@ -259,11 +264,20 @@ class NoisyRun:
         with self.stage("fit") as details:
             missing = max(0, self.rows(net.parameters) - self.drawn)
             draw = self.rng.standard_normal((missing, self.answers.inputs))
-            self.seen = [self.nearby(), self.answers.ask(draw)]
+            # What a lift asked lies at few places: it says little beside typical inputs.
+            self.seen = [self.nearby(), self.answers.ask(draw)] if self.drawn else [self.answers.ask(draw)]
             self.seen.append(self.answers.ask(self.beside(net, Seen.joined(self.seen).x)))
             data = Seen.joined(self.seen)
-            self.fitted = self.answers.fit(net, data)
-            details |= {"residual": self.fitted.scale, "rows": len(data)}
+            turned = without_skip(self.centred(net))
+            if turned is not None and turned[1] < _VANISHED:
+                self.fitted = self.answers.fit(turned[0], data)
+            if self.fitted is None or not self.explains(self.fitted):
+                self.fitted = self.answers.fit(net, data)
+            details |= {
+                "residual": self.fitted.scale,
+                "rows": len(data),
+                "skip": self.fitted.network.skip is not None,
+            }
         self.fitted = self.complete(self.answers, self.fitted, data)
 
     def nearby(self) -> Seen:
@@ -317,11 +331,12 @@ class NoisyRun:
         data = Seen.joined(self.seen)
         with self.stage("signs") as details:
             self.fitted, gone = without_needless(self.answers, self.fitted, data, 0)
-            turned = without_skip(self.centred(self.with_skip(self.fitted.network)))
             details |= {"dropped": gone}
-            if turned is None:
+            self.signs = self.fitted.network.skip is None
+            turned = without_skip(self.centred(self.fitted.network))
+            if self.signs or turned is None:
                 return
-            again = self.answers.fit(turned, data)
+            again = self.answers.fit(turned[0], data)
             self.signs = self.explains(again)
             if self.signs:
                 self.fitted = again

@@ -10,6 +10,8 @@ from unrelu._types import BoolArray, FloatArray
 from unrelu.core.fit import Fitted, Layered
 from unrelu.extraction.noisy_answers import Answers, Seen
 
+_TINY = float(np.finfo(np.float64).tiny)
+
 __all__ = ["add_missing_unit", "without_needless", "without_skip"]
 
 _CANDIDATES = 2000
@@ -37,7 +39,7 @@ def add_missing_unit(
     """
     net = fitted.network
     residual = answers.residuals(net, seen)
-    usual = max(float(np.median(np.abs(residual))), float(np.finfo(np.float64).tiny))
+    usual = max(float(np.median(np.abs(residual))), _TINY)
     residual = np.clip(residual, -_OUTLIER * usual / 0.6745, _OUTLIER * usual / 0.6745)  # beside kinks: outliers
     w, b = _candidates(seen.x, residual, rng)
     score, outputs = _scores(w, b, seen.x, residual)
@@ -64,7 +66,7 @@ def _worth(answers: Answers, few: Fitted, more: Fitted, seen: Seen) -> bool:
     Both by the same yardstick: squares up to a few deviations of the better fit.
     """
     own = more.network.parameters - few.network.parameters
-    cap = _OUTLIER * max(more.scale, float(np.finfo(np.float64).tiny))
+    cap = _OUTLIER * max(more.scale, _TINY)
     gain = _loss(answers.residuals(few.network, seen), cap)
     gain -= _loss(answers.residuals(more.network, seen), cap)
     return gain > more.scale**2 * (_SEARCHED * own + _BEYOND * np.sqrt(2.0 * own))
@@ -169,25 +171,28 @@ def without_needless(
     return fitted, dropped
 
 
-def without_skip(net: Layered) -> Layered | None:
-    """Turn units over so that the skip term vanishes, if a choice does that: a fit will tell.
+def without_skip(net: Layered) -> tuple[Layered, float] | None:
+    """Turn units over so that the skip term vanishes; returns what is left of it, relatively.
 
     ``relu(z) = z + relu(-z)``: a target without skip term has ``A = -sum of u_j w_j`` over the
     units that were found the wrong way round, so that least squares for A in terms of all
     ``u_j w_j`` gives zeros and ones (a nearly dead unit's is not determined, and does not
     matter). None where there are more units than equations.
     """
+    if net.skip is None:
+        return net, 0.0
     net = net.normalised()
     k = len(net.biases[0])
-    if net.skip is None or k == 0 or k > net.skip.size:
+    if k > net.skip.size:
         return None
     columns = np.einsum("mk,kd->mdk", net.weights[1], net.weights[0]).reshape(-1, k)
-    scale = np.linalg.norm(columns, axis=0)
+    scale = np.maximum(np.linalg.norm(columns, axis=0), _TINY)
     part, *_ = np.linalg.lstsq(columns / scale, net.skip.ravel(), rcond=None)
-    part = part / scale
-    turn = part < -0.5
+    turn = part / scale < -0.5
     w, b, u = net.weights[0].copy(), net.biases[0].copy(), net.weights[1]
+    rest = net.skip + u[:, turn] @ w[turn]
     shift = net.biases[1] + u[:, turn] @ b[turn]
     w[turn] *= -1.0
     b[turn] *= -1.0
-    return Layered((w, u), (b, shift))
+    size = max(float(np.linalg.norm(columns)), _TINY)
+    return Layered((w, u), (b, shift)), float(np.linalg.norm(rest)) / size
