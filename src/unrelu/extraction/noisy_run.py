@@ -155,7 +155,7 @@ class NoisyRun:
         if fitted is None:
             return None
         data, local = self.local(space, seen, typical)
-        fitted = self.complete(local, fitted, data)
+        fitted = self.complete(local, fitted, data, spare=len(lines) > 1)
         if space.whole:
             self.seen += seen + typical
             self.drawn = sum(map(len, typical))
@@ -229,8 +229,13 @@ class NoisyRun:
         limit = self.config.fits
         return fitted.scale < limit and fitted.rms < limit * max(1.0, fitted.scale)
 
-    def complete(self, answers: Answers, fitted: Fitted, data: Seen) -> Fitted:
-        """Add units until the residual is noise or none helps, then drop those not needed."""
+    def complete(
+        self, answers: Answers, fitted: Fitted, data: Seen, *, spare: bool = False
+    ) -> Fitted:
+        """Add units until the residual is noise or none helps, then drop those not needed.
+
+        ``spare`` says that some may not be needed although none was added.
+        """
         added = 0
         while added < self.config.additions and not self.explains(fitted):
             with self.stage("residual search") as details:
@@ -239,9 +244,9 @@ class NoisyRun:
             if grown is None:
                 break
             fitted, added = grown, added + 1
-        if added and self.explains(fitted):
+        if (added or spare) and self.explains(fitted):
             with self.stage("residual search") as details:
-                fitted, dropped = without_needless(answers, fitted, data, added)
+                fitted, dropped = without_needless(answers, fitted, data)
                 details |= {"dropped": dropped}
         return fitted
 
@@ -326,12 +331,10 @@ class NoisyRun:
         return dataclasses.replace(net, skip=np.zeros((m, d)))
 
     def tidy(self) -> None:
-        """Drop units that no answer needs, and turn the others so that no skip term is left."""
+        """Turn units so that no skip term is left, where that is possible."""
         assert self.fitted is not None
         data = Seen.joined(self.seen)
-        with self.stage("signs") as details:
-            self.fitted, gone = without_needless(self.answers, self.fitted, data, 0)
-            details |= {"dropped": gone}
+        with self.stage("signs"):
             self.signs = self.fitted.network.skip is None
             turned = without_skip(self.centred(self.fitted.network))
             if self.signs or turned is None:

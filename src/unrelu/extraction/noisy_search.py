@@ -24,9 +24,11 @@ from unrelu.lines.domains import as_domain
 from unrelu.lines.survey import SurveyConfig, SurveyLine, calibrate, scan_line, survey
 
 __all__ = [
+    "SAME",
     "LineUnits",
     "Space",
     "Unreadable",
+    "apart",
     "layered_from_units",
     "lifted",
     "recurring",
@@ -35,7 +37,7 @@ __all__ = [
     "with_outputs",
 ]
 
-_SAME = 0.05
+SAME = 0.05
 """Two hyperplanes nearer than this, as unit normals with their offset over typical inputs, are
 one: the survey's errors are a tenth of it, different units in eight dimensions lie far apart."""
 
@@ -137,7 +139,7 @@ def survey_line(
     norms = np.linalg.norm(found.units.weights, axis=1)
     variance = np.maximum(np.diagonal(found.covariance)[m:], 0.0)
     errors = np.sqrt(variance * (len(space.rows) - 1)) / np.maximum(norms, _TINY)
-    sure = errors < _SAME
+    sure = errors < SAME
     return LineUnits(layered_from_units(found.units.kept(sure)), errors[sure])
 
 
@@ -158,7 +160,7 @@ def recurring(lines: list[LineUnits]) -> tuple[Layered, FloatArray]:
     rows: list[tuple[FloatArray, float, FloatArray, float]] = []
     for line in trusted:
         for (w, b), u, error in zip(_rows(line.net), line.net.weights[1].T, line.errors, strict=True):
-            same = [i for i, row in enumerate(rows) if _apart(row[0], row[1], w, b) < _SAME]
+            same = [i for i, row in enumerate(rows) if apart(row[0], row[1], w, b) < SAME]
             if not same:
                 rows.append((w, b, u, error))
             elif error < rows[same[0]][3]:
@@ -177,7 +179,7 @@ def recurring(lines: list[LineUnits]) -> tuple[Layered, FloatArray]:
 def _agrees(line: LineUnits, lines: list[LineUnits]) -> bool:
     """Whether most units of a line are on one other line at least."""
     others = [row for other in lines if other is not line for row in _rows(other.net)]
-    known = [any(_apart(w, b, *row) < _SAME for row in others) for w, b in _rows(line.net)]
+    known = [any(apart(w, b, *row) < SAME for row in others) for w, b in _rows(line.net)]
     return 2 * sum(known) > len(known)
 
 
@@ -185,7 +187,7 @@ def _rows(net: Layered) -> list[tuple[FloatArray, float]]:
     return list(zip(net.weights[0], net.biases[0], strict=True))
 
 
-def _apart(w: FloatArray, b: float, v: FloatArray, c: float) -> float:
+def apart(w: FloatArray, b: float, v: FloatArray, c: float) -> float:
     """Distance of two hyperplanes, either way round; offsets count over their own size."""
     size = max(1.0, abs(b), abs(c))
     sign = 1.0 if w @ v > 0 else -1.0

@@ -9,7 +9,12 @@ import numpy as np
 from unrelu._types import BoolArray, FloatArray
 from unrelu.core.fit import Fitted, Layered
 from unrelu.extraction.noisy_answers import Answers, Seen
+from unrelu.extraction.noisy_search import SAME, apart
 
+_SUSPECT = 10.0
+"""A unit is tried to be left out where that moves answers by fewer of their deviations."""
+_SAME_NORMAL = 0.99
+"""Cosine above which a unit is one that was tried before."""
 _TINY = float(np.finfo(np.float64).tiny)
 
 __all__ = ["add_missing_unit", "without_needless", "without_skip"]
@@ -142,12 +147,35 @@ def _without(net: Layered, gone: BoolArray, x: FloatArray) -> Layered:
     )
 
 
-def without_needless(
-    answers: Answers, fitted: Fitted, seen: Seen, tries: int
-) -> tuple[Fitted, int]:
+def _losses(answers: Answers, net: Layered, x: FloatArray) -> FloatArray:
+    """Return what the sum of squares rises by without each unit, hyperplanes given, ``(k,)``.
+
+    All other outputs and the affine part are solved for anew. Per scalar answer.
+    """
+    hidden = np.maximum(x @ net.weights[0].T + net.biases[0], 0.0)
+    k = hidden.shape[1]
+    features = np.concatenate([x, np.ones((len(x), 1)), hidden], axis=1)
+    features = features[: 4 * features.shape[1]]  # enough to tell
+    sigma = np.mean(answers.inner(x[: len(features)]), axis=1, keepdims=True)
+    triangle = np.linalg.qr(features / sigma, mode="r")[-k:, -k:]
+    _, values, right = np.linalg.svd(triangle)
+    values = np.maximum(values, np.finfo(np.float64).eps * values.max(initial=_TINY))
+    spread = ((right.T / values) ** 2).sum(axis=1)  # large for two units on one hyperplane
+    return np.asarray((net.weights[1] ** 2).sum(axis=0) / spread / (len(features) * len(net.weights[1])))
+
+
+def _shadows(net: Layered, unit: int) -> bool:
+    """Whether a larger unit lies beside one: what a line saw twice, as two."""
+    w, b = net.weights[0], net.biases[0]
+    size = np.linalg.norm(net.weights[1], axis=0)
+    larger = np.flatnonzero(size > size[unit])
+    return any(apart(w[unit], b[unit], w[j], b[j]) < SAME for j in larger)
+
+
+def without_needless(answers: Answers, fitted: Fitted, seen: Seen) -> tuple[Fitted, int]:
     """Drop units that answers do not need; returns how many.
 
-    Those whose kink moves no answer by its deviation go at once. Of the others ``tries`` are left
+    Those whose kink moves no answer by its deviation go at once. Others that are small are left
     out in turn, the least first, and stay out where a fit without them is as good.
     """
     dropped = 0
@@ -156,19 +184,24 @@ def without_needless(
     if small.any():
         fitted = answers.fit(_without(net, small, seen.x), seen)
         dropped = int(small.sum())
-    tried: list[FloatArray] = []
-    for _ in range(tries):
+    needed: list[FloatArray] = []
+    while True:
         net = fitted.network
-        order = np.argsort(_contributions(net, seen.x))
-        left = [j for j in order if not any(abs(w @ net.weights[0][j]) > 0.99 for w in tried)]
-        if not left:
-            break
-        gone = np.arange(len(order)) == left[0]
-        tried.append(net.weights[0][left[0]])
+        loss = _losses(answers, net, seen.x)
+        suspects = [
+            j
+            for j in np.argsort(loss)
+            if (loss[j] < (_SUSPECT * max(fitted.scale, _TINY)) ** 2 or _shadows(net, j))
+            and not any(abs(w @ net.weights[0][j]) > _SAME_NORMAL for w in needed)
+        ]
+        if not suspects:
+            return fitted, dropped
+        gone = np.arange(len(loss)) == suspects[0]
         again = answers.fit(_without(net, gone, seen.x), seen)
-        if not _worth(answers, again, fitted, seen):
+        if _worth(answers, again, fitted, seen):
+            needed.append(net.weights[0][suspects[0]])
+        else:
             fitted, dropped = again, dropped + 1
-    return fitted, dropped
 
 
 def without_skip(net: Layered) -> tuple[Layered, float] | None:
