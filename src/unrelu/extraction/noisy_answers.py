@@ -36,6 +36,9 @@ _ROOT12 = float(np.sqrt(12.0))  # deviation of a uniform error, over its range
 _READABLE = 3.0
 """Steps of its decimals that a probability must have for its logarithm to be read."""
 
+_MOSTLY = 0.75
+"""Part of the answers that must be readable where lines are searched."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Seen:
@@ -77,6 +80,7 @@ class Answers:
         self.single = self.eps > np.finfo(np.float64).eps or self.step > 0
         self.reference = int(np.argmax(first.mean(axis=0)))  # underflows last
         self.noise = NoiseModel(np.zeros(1), np.zeros(1))
+        self.reach = 1.0  # scale of inputs at which most answers can be read
 
     @classmethod
     def look(
@@ -91,9 +95,18 @@ class Answers:
         found = answers == "probabilities"
         if answers == "auto":
             found, _ = look_for_probabilities(oracle, draw)
-        first = oracle(draw(count))
+        points = draw(count)
+        first = oracle(points)
         kind: Kind = "values" if not found else ("softmax" if m > 1 else "logistic")
-        return cls(oracle, kind, first)
+        looked = cls(oracle, kind, first)
+        while looked.reach > np.finfo(np.float32).eps and not looked._mostly_readable(first):
+            looked.reach *= 0.5
+            first = looked.ask(looked.reach * points).y
+        looked.reference = int(np.argmax(first.mean(axis=0)))
+        return looked
+
+    def _mostly_readable(self, y: FloatArray) -> bool:
+        return bool(np.mean(np.isfinite(self.readings(y)).all(axis=1)) >= _MOSTLY)
 
     @property
     def exact(self) -> bool:

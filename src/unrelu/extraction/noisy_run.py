@@ -191,7 +191,7 @@ class NoisyRun:
         with self.stage("trial fit") as details:
             missing = self.rows(net.parameters) - sum(map(len, typical))
             if missing > 0:
-                points = self.rng.standard_normal((missing, len(space.rows)))
+                points = self.answers.reach * self.rng.standard_normal((missing, len(space.rows)))
                 typical.append(self.answers.ask(space.points(points)))
             data, answers = self.local(space, seen, typical)
             start, error = with_outputs(net, data.x, answers.readings(data.y))

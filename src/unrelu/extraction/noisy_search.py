@@ -71,7 +71,7 @@ def _read_line(answers: Answers, space: Space, line: SurveyLine, seen: list[Seen
     """Limit a line to where every probability can be read."""
     if answers.kind == "values":
         return line
-    grid = line.scale * 2.0 ** np.arange(-4.0, 9.0)
+    grid = answers.reach * line.scale * 2.0 ** np.arange(-4.0, 9.0)
     t = np.concatenate([-grid[::-1], [0.0], grid])
     got = answers.ask(space.points(line.points(t)))
     seen.append(got)
@@ -119,7 +119,9 @@ def survey_line(
     """
     config = SurveyConfig()
     domain = as_domain("all", len(space.rows))
-    line = _read_line(answers, space, domain.line(rng, config.reach), seen)
+    line = domain.line(rng, config.reach)
+    line = dataclasses.replace(line, base=answers.reach * line.base)
+    line = _read_line(answers, space, line, seen)
 
     def ask(points: FloatArray) -> FloatArray:
         got = answers.ask(space.points(points))
