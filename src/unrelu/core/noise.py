@@ -20,7 +20,14 @@ import numpy as np
 from unrelu._types import FloatArray
 from unrelu.core.pieces import fit_piece
 
-__all__ = ["NoiseConfig", "NoiseModel", "Samples", "answer_grid", "estimate_noise", "noise_by_norm"]
+__all__ = [
+    "NoiseConfig",
+    "NoiseModel",
+    "Samples",
+    "answer_grid",
+    "estimate_noise",
+    "noise_by_norm",
+]
 
 Samples = tuple[FloatArray, FloatArray]
 """Points ``(n,)`` on a line and the answers there, ``(n, m)``."""

@@ -52,7 +52,6 @@ Deviations
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, Literal
 
 import numpy as np
@@ -61,7 +60,7 @@ from unrelu._random import RandomState, as_generator
 from unrelu._types import FloatArray
 from unrelu.core.breakdown import Breakdown, as_breakdown
 from unrelu.core.explain import explained
-from unrelu.core.record import Remembered, remembered, with_plan
+from unrelu.core.record import remembered, with_plan
 from unrelu.errors import BudgetExhausted
 from unrelu.extraction.noisy_answers import Seen
 from unrelu.extraction.noisy_run import NoisyConfig, NoisyRun
@@ -125,24 +124,27 @@ def extract_from_noisy(
 
 def _recovered(run: NoisyRun, provenance: Provenance) -> TwoLayerResult:
     """Search, lift, fit, certify; a certificate that fails becomes data for another round."""
-    found = run.search()
-    if found is None:
-        message = (
-            "no line through typical inputs could be read: the probabilities are rounded to zero "
-            "there, or underflow; ask for more digits, or for logits"
-        )
-        return _result(run, Status.NUMERICAL_FAILURE, message, provenance, None)
-    if not run.lift(*found):
-        message = (
-            f"{len(found[1].biases[0])} units were found on a subspace, but they leave no room to "
-            "measure their normals across it; try another seed, or ask for more digits"
-        )
-        return _result(run, Status.ILL_CONDITIONED, message, provenance, None)
+    if run.answers.rounded:
+        run.student()
+    else:
+        found = run.search()
+        if found is None:
+            message = (
+                "no line through typical inputs could be read: the probabilities underflow there; "
+                "ask the target for logits"
+            )
+            return _result(run, Status.NUMERICAL_FAILURE, message, provenance, None)
+        if not run.lift(*found):
+            message = (
+                f"{len(found[1].biases[0])} units were found on a subspace, but they leave no "
+                "room to measure their normals across it; try another seed, or ask for more digits"
+            )
+            return _result(run, Status.ILL_CONDITIONED, message, provenance, None)
     for turn in range(run.config.rounds + 1):
         run.tidy()
         held_out, residual = certify(run)
         verdict = _judge(run, residual)
-        if verdict or turn == run.config.rounds:
+        if verdict or run.answers.rounded or turn == run.config.rounds:
             break
         run.oracle.meter.rebook("certificate", "residual search", len(held_out))
         run.follow(held_out)
@@ -199,7 +201,7 @@ def _certificate(run: NoisyRun, held_out: Seen, residual: FloatArray) -> Certifi
 def _status(run: NoisyRun, agreed: bool, certificate: Certificate) -> tuple[Status, str]:
     assert run.network is not None
     units = f"{len(run.network.biases[0])} hidden units"
-    rounded = run.answers.kind != "values" and run.answers.step > 0
+    rounded = run.answers.rounded
     if agreed and not rounded:
         return Status.RECOVERED, f"{units}; {certificate}"
     if rounded and certificate.relative_deviation < 1.0:

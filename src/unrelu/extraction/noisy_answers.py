@@ -21,7 +21,7 @@ from typing import Literal
 
 import numpy as np
 
-from unrelu._types import BoolArray, FloatArray
+from unrelu._types import BoolArray, FloatArray, IntArray
 from unrelu.core.answers import look_for_probabilities
 from unrelu.core.fit import FitConfig, Fitted, Layered, fit_network
 from unrelu.core.links import Link, apply_link
@@ -36,6 +36,8 @@ _ROOT12 = float(np.sqrt(12.0))  # deviation of a uniform error, over its range
 _READABLE = 3.0
 """Steps of its decimals that a probability must have for its logarithm to be read."""
 
+_FLAT = 0.2
+"""Deviation of a rough fit over the spread of the answers."""
 _MOSTLY = 0.75
 """Part of the answers that must be readable where lines are searched."""
 
@@ -50,7 +52,7 @@ class Seen:
     def __len__(self) -> int:
         return len(self.x)
 
-    def part(self, which: BoolArray | FloatArray | slice) -> Seen:
+    def part(self, which: BoolArray | IntArray) -> Seen:
         """Keep some rows."""
         return Seen(self.x[which], self.y[which])
 
@@ -79,7 +81,10 @@ class Answers:
         self.eps, self.step = answer_grid(first, NoiseConfig())
         self.single = self.eps > np.finfo(np.float64).eps or self.step > 0
         self.reference = int(np.argmax(first.mean(axis=0)))  # underflows last
-        self.noise = NoiseModel(np.zeros(1), np.zeros(1))
+        # Of rounded probabilities nothing else can be measured; else a line will tell.
+        readings = self.outputs - (1 if kind == "softmax" else 0)
+        known = self.step / _ROOT12 if self.rounded else 0.0
+        self.noise = NoiseModel(np.full(readings, known), np.zeros(readings))
         self.reach = 1.0  # scale of inputs at which most answers can be read
 
     @classmethod
@@ -109,9 +114,9 @@ class Answers:
         return bool(np.mean(np.isfinite(self.readings(y)).all(axis=1)) >= _MOSTLY)
 
     @property
-    def exact(self) -> bool:
-        """Whether answers have all digits of float64."""
-        return not self.single
+    def rounded(self) -> bool:
+        """Whether answers are probabilities with a few decimals."""
+        return self.kind != "values" and self.step > 0
 
     def ask(self, points: FloatArray) -> Seen:
         """Ask at points, put on the target's grid first."""
@@ -182,6 +187,15 @@ class Answers:
         return np.asarray((seen.y - predicted) / self.deviation(seen))
 
     # ------------------------------------------------------------------ fit
+
+    def rough_fit(self, net: Layered, seen: Seen) -> Fitted:
+        """Fit in the answers' own space with one deviation for all of them.
+
+        From a random start that goes farther than a fit with the right ones, by which the many
+        answers that are nearly exact outvote all others.
+        """
+        flat = _FLAT * float(np.std(seen.y))
+        return fit_network(net, seen.x, seen.y, deviation=flat, link=self.kind)
 
     def fit(self, net: Layered, seen: Seen, config: FitConfig | None = None) -> Fitted:
         """Fit all parameters to answers, in the answers' own space in the end."""

@@ -43,6 +43,10 @@ _VANISHED = 0.05
 the lift is right to a hundredth or better."""
 
 
+_STUDENT_ROWS = 3.0
+"""Answers of a fit from a random start over those of one that starts beside its optimum."""
+
+
 @dataclasses.dataclass(frozen=True)
 class NoisyConfig:
     """Sizes of the extraction from noisy answers."""
@@ -64,6 +68,10 @@ class NoisyConfig:
     fits: float = 3.0
     """Deviations that a typical residual may have where a fit explains its answers: the
     noise is measured within a factor of two."""
+    student: int = 40
+    starts: int = 3
+    """Width of a network that is fitted from a random start, and how often that is tried, the
+    width doubled every other time."""
     samples: int = 1000
     """Held-out inputs of the certificate."""
     worst: float = 45.0
@@ -250,6 +258,45 @@ class NoisyRun:
                 details |= {"dropped": dropped}
         return fitted
 
+    # ---------------------------------------------------------------- student
+
+    def student(self) -> None:
+        """Fit networks from random starts, until one explains the answers; the best is kept.
+
+        Rounded probabilities show no kinks on lines; but a fit of all parameters, in the
+        answers' own space and a little wider than needed, finds the units from anywhere.
+        """
+        width = self.config.student
+        inputs, outputs = self.answers.inputs, self.answers.outputs
+        for start in range(self.config.starts):
+            with self.stage("fit") as details:
+                net = self.random_network(width)
+                missing = int(_STUDENT_ROWS * self.rows(net.parameters)) - self.drawn
+                if missing > 0:
+                    low, high = np.log(self.answers.reach), 0.0
+                    scale = np.exp(self.rng.uniform(low, high, size=(missing, 1)))
+                    draw = scale * self.rng.standard_normal((missing, inputs))
+                    self.seen.append(self.answers.ask(draw))
+                    self.drawn += missing
+                    self.oracle.allowance.plan(price_noisy(inputs, outputs, width))
+                data = Seen.joined(self.seen)
+                rough = self.answers.rough_fit(net, data)
+                found = self.answers.fit(rough.network, data)
+                details |= {"residual": found.scale, "units": width, "rows": len(data)}
+            if self.fitted is None or found.rms < self.fitted.rms:
+                self.fitted = found
+            if self.explains(self.fitted):
+                break
+            width = width * 2 if start % 2 else width
+
+    def random_network(self, width: int) -> Layered:
+        """Draw a network whose units switch at typical inputs."""
+        d, m = self.answers.inputs, self.answers.outputs
+        weights = self.rng.standard_normal((width, d)) / np.sqrt(d)
+        outputs = self.rng.standard_normal((m, width)) / np.sqrt(width)
+        biases = self.rng.standard_normal(width) / np.sqrt(d)
+        return Layered((weights, outputs), (biases, np.zeros(m)), np.zeros((m, d))).normalised()
+
     # ------------------------------------------------------------------- all
 
     def lift(self, space: Space, net: Layered) -> bool:
@@ -270,7 +317,9 @@ class NoisyRun:
             missing = max(0, self.rows(net.parameters) - self.drawn)
             draw = self.rng.standard_normal((missing, self.answers.inputs))
             # What a lift asked lies at few places: it says little beside typical inputs.
-            self.seen = [self.nearby(), self.answers.ask(draw)] if self.drawn else [self.answers.ask(draw)]
+            self.seen = (
+                [self.nearby(), self.answers.ask(draw)] if self.drawn else [self.answers.ask(draw)]
+            )
             self.seen.append(self.answers.ask(self.beside(net, Seen.joined(self.seen).x)))
             data = Seen.joined(self.seen)
             turned = without_skip(self.centred(net))

@@ -1,4 +1,4 @@
-"""Where the units are: lines in a random subspace, and a trial fit that tells whether all are found.
+"""Where the units are: lines in a random subspace, and how their units are taken to all inputs.
 
 On a subspace of few dimensions the target is a network of the same units with few inputs, so
 that everything can be measured often. A line shows kinks, gradients beside them give
@@ -10,7 +10,6 @@ that lacks a unit smears it over the others, so that its residual has kinks ever
 from __future__ import annotations
 
 import dataclasses
-import math
 
 import numpy as np
 
@@ -75,7 +74,7 @@ def _read_line(answers: Answers, space: Space, line: SurveyLine, seen: list[Seen
     t = np.concatenate([-grid[::-1], [0.0], grid])
     got = answers.ask(space.points(line.points(t)))
     seen.append(got)
-    fine = np.isfinite(answers.readings(got.y)).all(axis=1)
+    fine: BoolArray = np.asarray(np.isfinite(answers.readings(got.y)).all(axis=1))
     middle = len(grid)
     if not fine[middle]:
         raise Unreadable
@@ -161,7 +160,9 @@ def recurring(lines: list[LineUnits]) -> tuple[Layered, FloatArray]:
     trusted = [line for line in lines if len(lines) == 1 or _agrees(line, lines)]
     rows: list[tuple[FloatArray, float, FloatArray, float]] = []
     for line in trusted:
-        for (w, b), u, error in zip(_rows(line.net), line.net.weights[1].T, line.errors, strict=True):
+        for (w, b), u, error in zip(
+            _rows(line.net), line.net.weights[1].T, line.errors, strict=True
+        ):
             same = [i for i, row in enumerate(rows) if apart(row[0], row[1], w, b) < SAME]
             if not same:
                 rows.append((w, b, u, error))
@@ -206,7 +207,7 @@ def with_outputs(
     ``z`` are readings ``(n, m)``; rows with NaN are left out, and those that stand out count
     less in each further round (beside hyperplanes that are a little off).
     """
-    readable: BoolArray = np.isfinite(z).all(axis=1)
+    readable: BoolArray = np.asarray(np.isfinite(z).all(axis=1))
     x, z = x[readable], z[readable]
     k, d = net.weights[0].shape
     hidden = np.maximum(x @ net.weights[0].T + net.biases[0], 0.0)
@@ -229,6 +230,7 @@ def with_outputs(
 def units_from_layered(net: Layered) -> Units:
     """Return a network of one hidden layer with skip term as units."""
     net = net.normalised()
+    assert net.skip is not None
     w, b = net.weights[0], net.biases[0]
     base = np.zeros(w.shape[1])
     return Units(
@@ -259,7 +261,9 @@ def lifted(
     size = len(units.outputs) + units.count
     # The choice among candidates costs the square of their number times the outputs.
     refine = RefineConfig()
-    refine = dataclasses.replace(refine, candidates=max(32, refine.candidates // len(units.outputs)))
+    refine = dataclasses.replace(
+        refine, candidates=max(32, refine.candidates // len(units.outputs))
+    )
     if answers.kind != "values":  # farther out probabilities underflow
         refine = dataclasses.replace(refine, outward=refine.inward * 1.5)
     found = lift_units(

@@ -45,7 +45,9 @@ def add_missing_unit(
     net = fitted.network
     residual = answers.residuals(net, seen)
     usual = max(float(np.median(np.abs(residual))), _TINY)
-    residual = np.clip(residual, -_OUTLIER * usual / 0.6745, _OUTLIER * usual / 0.6745)  # beside kinks: outliers
+    residual = np.clip(
+        residual, -_OUTLIER * usual / 0.6745, _OUTLIER * usual / 0.6745
+    )  # beside kinks: outliers
     w, b = _candidates(seen.x, residual, rng)
     score, outputs = _scores(w, b, seen.x, residual)
     best = int(np.argmax(score))
@@ -74,7 +76,7 @@ def _worth(answers: Answers, few: Fitted, more: Fitted, seen: Seen) -> bool:
     cap = _OUTLIER * max(more.scale, _TINY)
     gain = _loss(answers.residuals(few.network, seen), cap)
     gain -= _loss(answers.residuals(more.network, seen), cap)
-    return gain > more.scale**2 * (_SEARCHED * own + _BEYOND * np.sqrt(2.0 * own))
+    return bool(gain > more.scale**2 * (_SEARCHED * own + _BEYOND * np.sqrt(2.0 * own)))
 
 
 def _loss(residual: FloatArray, cap: float) -> float:
@@ -157,11 +159,13 @@ def _losses(answers: Answers, net: Layered, x: FloatArray) -> FloatArray:
     features = np.concatenate([x, np.ones((len(x), 1)), hidden], axis=1)
     features = features[: 4 * features.shape[1]]  # enough to tell
     sigma = np.mean(answers.inner(x[: len(features)]), axis=1, keepdims=True)
-    triangle = np.linalg.qr(features / sigma, mode="r")[-k:, -k:]
+    triangle: FloatArray = np.asarray(np.linalg.qr(features / sigma, mode="r"))[-k:, -k:]
     _, values, right = np.linalg.svd(triangle)
     values = np.maximum(values, np.finfo(np.float64).eps * values.max(initial=_TINY))
     spread = ((right.T / values) ** 2).sum(axis=1)  # large for two units on one hyperplane
-    return np.asarray((net.weights[1] ** 2).sum(axis=0) / spread / (len(features) * len(net.weights[1])))
+    return np.asarray(
+        (net.weights[1] ** 2).sum(axis=0) / spread / (len(features) * len(net.weights[1]))
+    )
 
 
 def _shadows(net: Layered, unit: int) -> bool:
@@ -215,6 +219,7 @@ def without_skip(net: Layered) -> tuple[Layered, float] | None:
     if net.skip is None:
         return net, 0.0
     net = net.normalised()
+    assert net.skip is not None
     k = len(net.biases[0])
     if k > net.skip.size:
         return None
