@@ -20,6 +20,10 @@ from unrelu._types import FloatArray
 __all__ = ["AnswerVotes", "LookConfig", "between_zero_and_one", "look_for_probabilities", "vote"]
 
 
+_COARSEST = 0.01
+"""Decimals of probabilities: coarser steps are labels."""
+
+
 @dataclasses.dataclass(frozen=True)
 class LookConfig:
     """Sizes of the look at a target's answers."""
@@ -49,11 +53,19 @@ class AnswerVotes:
 
 
 def between_zero_and_one(seen: FloatArray, total: float) -> bool:
-    """Whether answers ``(n, m)`` may be probabilities: rows of several sum to one."""
+    """Whether answers ``(n, m)`` may be probabilities: rows of several sum to one.
+
+    Rounded to decimals each may be off by half a step.
+    """
     inside = bool(((seen >= 0) & (seen <= 1)).all())
     if seen.shape[1] == 1:
         return inside
-    return inside and bool((np.abs(seen.sum(axis=1) - 1.0) <= total).all())
+    if not inside:
+        return False
+    step = _grid_step(seen)
+    if step <= _COARSEST:
+        total = total + 0.5 * seen.shape[1] * step
+    return bool((np.abs(seen.sum(axis=1) - 1.0) <= total).all())
 
 
 def _grid_step(seen: FloatArray) -> float:

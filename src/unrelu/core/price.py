@@ -19,6 +19,7 @@ __all__ = [
     "price_labels",
     "price_learner",
     "price_lowest_layer",
+    "price_noisy",
     "price_span",
     "price_span_from_labels",
     "price_three_layer",
@@ -192,3 +193,13 @@ def price_any_depth(d: int, m: int, hyperplanes: float) -> Price:
         return k * (d + 1.0 + m) * each + 12_300.0
 
     return _range(price(hyperplanes, 4.0), price(hyperplanes, 15.0))
+
+
+def price_noisy(d: int, m: int, hyperplanes: float) -> Price:
+    """Return the price of one hidden layer from noisy answers: lines, lift, fit, certificate."""
+
+    def price(k: float) -> float:
+        parameters = k * (d + 1.0 + m) + m
+        return 1500.0 + 60.0 * k + 4.0 * parameters / m + 3.0 * d + 1300.0
+
+    return _range(price(max(1.0, hyperplanes / UNSURE)), price(max(1.0, hyperplanes * UNSURE)))

@@ -310,7 +310,9 @@ def _biases(
     )
     least = np.finfo(float).eps
     shifts = config.off * np.maximum(top.shifts, least)
-    prior = np.concatenate([np.full(k, config.trust), shifts, np.full(m, shifts.max(initial=least))])
+    prior = np.concatenate(
+        [np.full(k, config.trust), shifts, np.full(m, shifts.max(initial=least))]
+    )
     rows = (design * weight[:, :, None]).reshape(-1, k + n + m)
     solved = _solve(rows, ((y - network(x)) * weight).reshape(-1, 1), prior)[:, 0]
     moved, above, constant = np.split(solved, [k, k + n])

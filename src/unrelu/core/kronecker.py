@@ -1,0 +1,139 @@
+r"""A Kronecker-factored metric on the parameters of a layered network.
+
+The Gauss-Newton matrix of a block that multiplies inputs a and receives signals :math:`\delta`
+is :math:`\sum E[\delta\delta^\top \otimes a a^\top]`; with the two taken for independent it is
+:math:`G \otimes A`, which is inverted by two small eigendecompositions [1]_. Blocks are taken
+for independent of each other.
+
+Both factors are scaled to unit diagonal before small eigenvalues are lifted: a unit that is
+nearly dead (its outputs are tiny, or it is rarely on) has tiny entries, which are its right
+scale and no sign of ill conditioning. With a floor on the unscaled factor conjugate gradients
+never move such a unit.
+
+.. [1] J. Martens, R. Grosse, "Optimizing neural networks with Kronecker-factored approximate
+   curvature", ICML 2015.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from unrelu.core.layered import Array, Blocks, Layered
+
+__all__ = ["Kronecker", "kronecker_metric"]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Factor:
+    """``S V diag(e) V^T S`` of a symmetric matrix: scales (k,), vectors (k, k), values (k,)."""
+
+    scales: Array
+    vectors: Array
+    values: Array
+
+
+@dataclasses.dataclass(frozen=True)
+class Kronecker:
+    """One pair of factors (signals, inputs) per block."""
+
+    factors: tuple[tuple[_Factor, _Factor], ...]
+
+    def times(self, step: Blocks) -> Blocks:
+        """Multiply a direction with the metric."""
+        return [self._apply(block, *pair) for block, pair in zip(step, self.factors, strict=True)]
+
+    def solve(self, step: Blocks) -> Blocks:
+        """Multiply a direction with the inverse of the metric."""
+        return [
+            self._apply(block, *pair, inverse=True)
+            for block, pair in zip(step, self.factors, strict=True)
+        ]
+
+    def dense(self) -> Array:
+        """Return the metric as a matrix ``(P, P)``, for few parameters."""
+        sizes = [g.scales.shape[0] * a.scales.shape[0] for g, a in self.factors]
+        out = np.zeros((sum(sizes), sum(sizes)))
+        start = 0
+        for (g, a), size in zip(self.factors, sizes, strict=True):
+            out[start : start + size, start : start + size] = np.kron(_matrix(g), _matrix(a))
+            start += size
+        return out
+
+    @staticmethod
+    def _apply(block: Array, g: _Factor, a: _Factor, *, inverse: bool = False) -> Array:
+        scale = g.scales[:, None] * a.scales[None, :]
+        values = g.values[:, None] * a.values[None, :]
+        block = block / scale if inverse else block * scale
+        inner = g.vectors.T @ block @ a.vectors
+        inner = inner / values if inverse else inner * values
+        block = g.vectors @ inner @ a.vectors.T
+        return block / scale if inverse else block * scale
+
+
+def _matrix(factor: _Factor) -> Any:
+    half = factor.scales[:, None] * factor.vectors
+    return np.asarray((half * factor.values) @ half.T)
+
+
+def _factor(matrix: Array, floor: float) -> _Factor:
+    xp = array_namespace(matrix)
+    k = matrix.shape[0]
+    if k == 0:
+        return _Factor(matrix[:, 0] if matrix.shape[1] else xp.sum(matrix, axis=1), matrix, matrix)
+    diagonal = xp.linalg.diagonal(matrix)
+    largest = float(xp.max(diagonal))
+    least = float(xp.finfo(matrix.dtype).eps) ** 2 * largest or 1.0
+    scales = xp.sqrt(xp.where(diagonal > least, diagonal, xp.ones_like(diagonal) * least))
+    values, vectors = xp.linalg.eigh(matrix / (scales[:, None] * scales[None, :]))
+    low = floor * float(xp.max(values)) or 1.0
+    return _Factor(scales, vectors, xp.where(values > low, values, xp.ones_like(values) * low))
+
+
+def kronecker_metric(
+    net: Layered, x: Array, gain: Array, coupling: Array | None, *, floor: float, rows: int
+) -> Kronecker:
+    """Estimate the metric from some of the points.
+
+    Parameters
+    ----------
+    net, x
+        A network and points ``(n, d)``.
+    gain, coupling
+        Derivative of the weighted answers after the outputs, ``(n, m)`` each, as
+        :class:`unrelu.core.links.Linked` has it, times the weights.
+    floor
+        Least eigenvalue of a factor scaled to unit diagonal, over the largest one.
+    rows
+        How many points to take, evenly spread.
+    """
+    xp = array_namespace(x)
+    n, m = gain.shape
+    stride = max(1, n // max(1, rows))
+    x, gain = x[::stride], gain[::stride]
+    coupling = None if coupling is None else coupling[::stride]
+    layers = len(net.weights)
+    signals: list[Any] = [0.0] * layers
+    _, trace = net.trace(x)
+    for output in range(m):
+        column = gain[:, output : output + 1]
+        mine = xp.asarray(np.eye(m)[output], dtype=x.dtype)[None, :]
+        outer = column * mine if coupling is None else column * (mine - coupling)
+        for layer, delta in enumerate(net.signals(trace, outer)):
+            signals[layer] = signals[layer] + delta.T @ delta
+    share = xp.sum(gain**2, axis=1)
+    share = share / (float(xp.sum(share)) or 1.0)
+    one = xp.ones_like(x[:, :1])
+    factors = []
+    for layer in range(layers):
+        below = trace.inputs[layer]
+        if layer < layers - 1 or net.skip is None:
+            below = xp.concat([below, one], axis=1)
+        moments = (below * share[:, None]).T @ below
+        factors.append(
+            (_factor(signals[layer] * (n / x.shape[0]), floor), _factor(moments, floor))
+        )
+    return Kronecker(tuple(factors))
