@@ -76,9 +76,9 @@ __all__ = ["BoxConfig", "BoxResult", "extract_in_box"]
 class BoxConfig:
     """Sizes of the extraction in a box."""
 
-    probes: int = 600
-    """Probes that must be explained before a certificate is asked: a unit that one probe in 100
-    switches is missed once in 400 runs."""
+    probes: int = 1000
+    """Probes that must be explained before a certificate is asked: a unit that one probe in 200
+    switches is missed once in 150 runs."""
     rounds: int = 4
     """Rounds of fitting and exploring, and certificates, at most."""
     most_units: int = 4096
@@ -261,9 +261,7 @@ class BoxRun:
             if failed is None or turn == config.rounds - 1:
                 return result
             self.target.meter.rebook("certificate", "exploration", self.stages[-1].queries)
-            search.probes = search.probes.joined(failed)
-            with self.stage("exploration"):
-                search.explore(config.probes, config.most_units)
+            search.take(failed)
         return self.result(Status.PARTIAL, self.stalled(), None)
 
     def settle(self) -> bool:

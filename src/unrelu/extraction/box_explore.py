@@ -13,8 +13,9 @@ from collections.abc import Callable
 import numpy as np
 
 from unrelu._types import FloatArray, IntArray
+from unrelu.core.fit import FitConfig
 from unrelu.extraction.box_fit import fit_all, fit_outputs
-from unrelu.extraction.box_follow import Residual, find_first_kink, measure_star
+from unrelu.extraction.box_follow import Kink, Residual, find_first_kink, measure_star
 from unrelu.extraction.box_points import BoxInputs
 from unrelu.extraction.box_target import CubeTarget, RowNoise
 from unrelu.extraction.box_units import affine, audible, folded, merged, with_unit
@@ -29,8 +30,12 @@ _CHORDS = 8
 _STEPS = 3
 """Steps of a fit while units are still missing: its job is to keep the model's errors small."""
 _NEARLY = 30.0
-"""Such a fit takes answers within so many times what counts as explained."""
-_MISFIT = ("no kink", "no star", "drift")
+"""A fit takes answers within so many times what counted as explained at first."""
+_FITS = 3
+"""Fits without a new unit, after which a probe that leads nowhere is left to the next round."""
+_LARGEST = 2.5
+"""Nine of ten rows have no residual beyond this many deviations (ten outputs)."""
+_MISFIT = ("no kink", "no star", "drift", "known unit")
 """Outcomes that say that the model's slopes are wrong rather than that a unit is missing."""
 
 
@@ -66,7 +71,7 @@ class Exploration:
         self.network = affine(np.zeros((m, d)), np.zeros(m))
         self._blocks: list[Answers] = []
         self.probes = Answers(np.empty((0, d)), np.empty((0, m)), np.empty(0))
-        self.spread = self.slack = 0.0
+        self.spread = self.slack = self.coarse = 0.0
         self.origin = np.empty((0, d))
         self.log: Callable[[str], None] = lambda text: None
         self.counts: dict[str, int] = {}
@@ -80,6 +85,11 @@ class Exploration:
         if keep:
             self._blocks.append(answers)
         return answers
+
+    def take(self, answers: Answers) -> None:
+        """Take answers of a certificate that failed as probes."""
+        self._blocks.append(answers)
+        self.probes = self.probes.joined(answers)
 
     def residual(self, cube: FloatArray) -> Residual:
         """Ask, and subtract the model."""
@@ -115,7 +125,7 @@ class Exploration:
         self.probes = self.ask(self.inputs.mixed(_PROBES, self.rng))
         read = np.isfinite(self.probes.deviation)
         self.spread = float(np.std(self.probes.values[read], axis=0).max()) if read.any() else 0.0
-        self.slack = max(self.spread / self.noise.level, 1.0) ** (1.0 / 3.0)
+        self.slack = self.coarse = max(self.spread / self.noise.level, 1.0) ** (1.0 / 3.0)
 
     def start(self) -> None:
         """Measure the affine function around a first point, with steps as long as it allows."""
@@ -149,7 +159,7 @@ class Exploration:
         """
         limit = self.units + most
         aside = np.zeros(0, dtype=bool)  # probes that led nowhere, until the model changes
-        fitted = -1
+        fits = 0  # since the last unit
         while self.units < limit:
             miss = self.misses(self.probes)
             aside = np.append(aside, np.zeros(len(miss) - len(aside), dtype=bool))
@@ -162,11 +172,10 @@ class Exploration:
             chosen, outcome = self.step(miss, bad)
             self.counts[outcome] = self.counts.get(outcome, 0) + 1
             if outcome == "unit":
-                aside[:] = False
-            elif outcome in _MISFIT and fitted != self.units:
-                self.fit(self.nearly_explained(_NEARLY), steps=_STEPS)
-                fitted = self.units
-                aside[:] = False
+                aside[:], fits = False, 0
+            elif outcome in _MISFIT and fits < _FITS:
+                self.fit(steps=_STEPS)
+                aside[:], fits = False, fits + 1
             else:
                 aside[chosen] = True
             self.log(f"k={self.units} failing {len(bad)}/{len(miss)} {self.counts}")
@@ -192,6 +201,8 @@ class Exploration:
         if kink is None:
             return reason
         star = measure_star(self.residual, good, bad, kink, self.slack)
+        if self.at_known(good, bad - good, kink):
+            return "known unit"  # the star's answers correct it in the next fit
         if star is None:
             return "no star"
         self.network = with_unit(self.network, *star.unit())
@@ -199,16 +210,34 @@ class Exploration:
         self.network = fit_outputs(self.network, rows.points, rows.values, rows.deviation)
         return "unit"
 
+    def at_known(self, good: FloatArray, chord: FloatArray, kink: Kink) -> bool:
+        """Whether a known unit switches where the residual's ray begins: it has wrong slopes."""
+        rows, biases = self.network.weights[0], self.network.biases[0]
+        along = rows @ chord
+        with np.errstate(divide="ignore", invalid="ignore"):
+            crossing = -(rows @ good + biases) / along
+        near = np.abs(crossing - kink.start) <= 3.0 * kink.doubt
+        return bool(near.any())
+
     # --------------------------------------------------------------------- fit
 
     def nearly_explained(self, wide: float) -> Answers:
         """Return answers within ``wide`` times what counts as explained."""
         rows = self.seen()
-        near = self.misses(rows) <= wide * self.slack
+        near = self.misses(rows) <= wide * max(self.slack, self.coarse)
         return Answers(rows.points[near], rows.values[near], rows.deviation[near])
 
-    def fit(self, rows: Answers, steps: int | None = None) -> None:
-        """Fit all parameters."""
+    def fit(self, steps: int | None = None) -> None:
+        """Fit all parameters to what the model nearly explains, coarsely first.
+
+        A robust fit to the noise would leave answers aside that are far off because a unit is
+        on at few others.
+        """
+        rows = self.nearly_explained(_NEARLY)
+        far = max(1.0, float(self.misses(rows).max(initial=0.0)) / FitConfig.outlier)
+        self.network = fit_all(
+            self.network, rows.points, rows.values, far * rows.deviation, steps=_STEPS
+        )
         self.network = fit_all(
             self.network, rows.points, rows.values, rows.deviation, steps=steps
         )
@@ -223,13 +252,16 @@ class Exploration:
 
     def sharpen(self, accept: float) -> None:
         """Fit everything, drop what says nothing, and judge by what the fit reached."""
-        self.fit(self.nearly_explained(_NEARLY))
+        self.fit()
         tidy = self.tidied()
         if len(tidy.biases[0]) < self.units:
             self.network = tidy
-            self.fit(self.nearly_explained(_NEARLY))
-        rows = self.nearly_explained(_NEARLY)
-        self.slack = accept * max(1.0, float(np.median(self.misses(rows))))
+            self.fit()
+        rows = self.nearly_explained(1.0)
+        usual = float(np.quantile(self.misses(rows), 0.9)) / _LARGEST
+        self.slack = accept * max(1.0, usual)
+        every = self.seen()
+        self.log(f"sharpened k={self.units} n={len(rows.points)}/{len(every.points)} {np.quantile(self.misses(every), [.5, .9, .99, .999, 1])} slack {self.slack}")
 
     def relative_error(self) -> float:
         """Return the model's error over the spread, as far as exploring tells."""

@@ -52,12 +52,15 @@ class Kink:
         Unit vector of the residual behind it, ``(m,)``.
     slope
         Its growth per part of the chord.
+    doubt
+        How far off ``start`` may be, at what counts as explained.
     """
 
     start: float
     end: float
     direction: FloatArray
     slope: float
+    doubt: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,7 +174,7 @@ def _as_ray(
     r3, _ = at(t3)
     if not np.isfinite(r3).all() or np.abs(r3 - slope * (t3 - start) * direction).max() > 0.5 * limit:
         return None
-    return Kink(max(start, 0.0), t2, direction, slope)
+    return Kink(max(start, 0.0), t2, direction, slope, room)
 
 
 def _kink_or_drift(
