@@ -44,7 +44,8 @@ def fit_outputs(
     (rows, outputs), (biases, constant) = network.weights, network.biases
     active = np.maximum(points @ rows.T + biases, 0.0)
     columns = np.column_stack([active, points, np.ones(len(points))]) / deviation[:, None]
-    size = np.maximum(np.linalg.norm(columns, axis=0), np.finfo(np.float64).tiny)
+    size = np.linalg.norm(columns, axis=0)
+    size = np.where(size > 0, size, 1.0)  # a unit that is off at all points stays as it is
     left = (values - network(points)) / deviation[:, None]
     change = scipy.linalg.lstsq(columns / size, left, check_finite=False)[0] / size[:, None]
     k = len(biases)
