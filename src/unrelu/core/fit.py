@@ -48,8 +48,9 @@ class FitConfig:
     """Most steps, accepted and refused."""
     outlier: float = 6.0
     """Deviations beyond which a residual counts less: one normal residual in 5e8 does."""
-    settled: float = 1e-3
-    """Ends when a step promises less than this many squared deviations per parameter."""
+    settled: float = 0.03
+    """Ends with a step that promises less than this many squared deviations per parameter: what
+    is left after it is smaller still."""
     forcing: float = 0.03
     """Conjugate gradients stop at this part of the first residual, in the metric."""
     inner: int = 120
@@ -215,7 +216,7 @@ def _step(
     target = scaled * robust
     metric = _metric(problem, net, gain, linked.coupling)
     outputs = gain.shape[1]
-    products = 8 * problem.config.inner  # multiplications per entry of J that gradients cost
+    products = 100 * problem.config.inner
     if isinstance(problem.x, np.ndarray) and net.parameters * outputs <= products:
         direction, slope, curve = _dense(
             problem, net, gain, linked.coupling, target, metric, damping
@@ -250,7 +251,7 @@ def _dense(
 ) -> tuple[Blocks, float, float]:
     """Solve the normal equations by Cholesky, in chunks of rows."""
     size, outputs = net.parameters, gain.shape[1]
-    matrix, gradient = np.zeros((size, size)), np.zeros(size)
+    matrix, gradient = np.zeros((size, size), order="F"), np.zeros(size)
     for piece in _row_chunks(len(gain), size):
         _, trace = net.trace(problem.x[piece])
         for output in range(outputs):
@@ -259,8 +260,9 @@ def _dense(
             if coupling is not None:
                 outer -= coupling[piece]
             rows = net.jacobian(trace, outer * gain[piece, output : output + 1])
-            matrix += rows.T @ rows
+            matrix = scipy.linalg.blas.dsyrk(1.0, rows.T, beta=1.0, c=matrix, overwrite_c=1)
             gradient += rows.T @ target[piece, output]
+    matrix = np.triu(matrix) + np.triu(matrix, 1).T  # one half was filled
     damped = matrix + damping * metric.dense()
     scale = 1.0 / np.sqrt(np.diag(damped))
     damped *= scale[:, None] * scale

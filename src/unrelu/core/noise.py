@@ -20,7 +20,7 @@ import numpy as np
 from unrelu._types import FloatArray
 from unrelu.core.pieces import fit_piece
 
-__all__ = ["NoiseConfig", "NoiseModel", "Samples", "estimate_noise", "noise_by_norm"]
+__all__ = ["NoiseConfig", "NoiseModel", "Samples", "answer_grid", "estimate_noise", "noise_by_norm"]
 
 Samples = tuple[FloatArray, FloatArray]
 """Points ``(n,)`` on a line and the answers there, ``(n, m)``."""
@@ -75,7 +75,7 @@ class NoiseModel:
             those beyond tell ``growth``.
         """
         answers = answers * levels
-        eps, quantum = _grid(answers, NoiseConfig())
+        eps, quantum = answer_grid(answers, NoiseConfig())
         size = 0.5 * eps * np.abs(answers) / levels
         far = np.zeros(len(size), dtype=bool) if norms is None else norms > near
         absolute, growth = self.absolute, self.growth
@@ -167,7 +167,7 @@ def estimate_noise(
     norms = norm(positions)
     scatter = np.array([_scatter(t, y) for t, y in clusters])
     level = np.abs(answers).max(axis=1)
-    eps, quantum = _grid(answers, config)
+    eps, quantum = answer_grid(answers, config)
     is_near = norms <= near
     if not is_near.any():
         is_near = norms <= norms.min()
@@ -199,7 +199,7 @@ def noise_by_norm(norms: FloatArray, residuals: FloatArray, groups: int = 12) ->
     return np.stack([np.interp(norms, centres, column) for column in size.T], axis=1)
 
 
-def _grid(answers: FloatArray, config: NoiseConfig) -> tuple[float, float]:
+def answer_grid(answers: FloatArray, config: NoiseConfig) -> tuple[float, float]:
     """Return the answers' relative precision and the step of their decimal grid, or 0.
 
     Rounded answers may repeat exactly within a cluster, where the scatter says

@@ -11,6 +11,7 @@ __all__ = [
     "Allowance",
     "Price",
     "price_learner",
+    "price_noisy",
     "price_span",
     "price_span_from_labels",
     "price_three_layer",
@@ -132,3 +133,13 @@ def price_span_from_labels(d: int, ranks: tuple[float, float]) -> Price:
     """Return the same from labels: a bisection a normal's entry."""
     low, high = (rank * (60.0 * d + 4000.0) for rank in ranks)
     return _range(low, high)
+
+
+def price_noisy(d: int, m: int, hyperplanes: float) -> Price:
+    """Return the price of one hidden layer from noisy answers: lines, lift, fit, certificate."""
+
+    def price(k: float) -> float:
+        parameters = k * (d + 1.0 + m) + m
+        return 1500.0 + 60.0 * k + 4.0 * parameters / m + 3.0 * d + 1300.0
+
+    return _range(price(max(1.0, hyperplanes / UNSURE)), price(max(1.0, hyperplanes * UNSURE)))

@@ -40,6 +40,11 @@ class LiftConfig:
     """A subspace of more than this part of the inputs saves too little."""
     effort: float = 1.6
     """Gradients per unknown: enough for a well-conditioned system."""
+    spare: int = 0
+    """Gradients beyond those."""
+    evenly: bool = False
+    """Whether points are chosen for all units alike, or by what units matter for predictions:
+    a later fit needs every normal, those of nearly dead units too."""
     tail: float = 3.5
     """A random direction has at most this many times ``1 / sqrt(d)`` of its length along a
     given normal, nearly always; a step that crosses all the same is caught by its check."""
@@ -110,7 +115,7 @@ def lift_units(
     """
     m, k = len(units.outputs), units.count
     d = subspace.rows.shape[1]
-    count = int(np.ceil(config.effort * (m + k) / m))
+    count = int(np.ceil(config.effort * (m + k) / m)) + config.spare
     pool, clearance = candidate_points(
         units, covariance, draw, 4 * count + refine.candidates, noise, rng=rng, config=refine
     )
@@ -124,11 +129,15 @@ def lift_units(
     steps = np.minimum(steps, np.linalg.norm(x, axis=1))
     variances = 2.0 * (noise.at(x) / steps[:, None]) ** 2
     rows = design_rows(units.gates(pool), units.outputs)
-    tests = design_rows(units.gates(draw(refine.tests)), units.outputs)
+    size = np.linalg.norm(units.outputs, axis=0)
+    usual = float(np.median(size)) if k else 1.0
+    outputs = units.outputs / size * usual if config.evenly else units.outputs
+    wanted = design_rows(units.gates(pool), outputs)
+    tests = design_rows(units.gates(draw(refine.tests)), outputs)
     index = np.arange(refine.tests)
     slopes = norms if k else np.linalg.norm(units.linear, axis=1) + np.finfo(np.float64).tiny
     prior = float(np.mean(slopes**2)) / d * np.eye(m + k)
-    chosen, _ = choose_points(rows, variances, tests[index, index % m], prior, count, 0.0)
+    chosen, _ = choose_points(wanted, variances, tests[index, index % m], prior, count, 0.0)
     chosen = np.unique(chosen)
     x, steps, rows = x[chosen], steps[chosen], rows[chosen]
     found = measure_gradients(

@@ -1,0 +1,250 @@
+r"""Extraction of depth-2 ReLU networks from answers of any precision.
+
+Reference
+---------
+A. Daniely and E. Granot, *An Exact Poly-Time Membership-Queries Algorithm for Extracting a
+Three-Layer ReLU Network*, 2021, Theorem 1; what follows the search is least squares.
+
+Setting
+-------
+Black-box access to ``f(x) = sum_j u_j relu(<w_j, x> + b_j) + c`` on all of R^d, m >= 1 outputs,
+answered as a deployed model answers: in float32, as a softmax or a single probability, with a
+few decimals. Float64 is a small noise, not another algorithm.
+
+Assumptions
+-----------
+One hidden layer of ReLU units, and answers whose errors are independent of each other, small
+against the outputs' spread.
+
+Guarantee
+---------
+RECOVERED: the noise explains what the network leaves of all answers it was fitted to, and of
+every held-out answer of the certificate; its parameters are the least-squares estimate, with
+error noise times ``sqrt(p / (n - p))`` for p parameters and n scalar answers. Units whose kink
+moves no typical answer by its noise are part of the affine term. APPROXIMATED: a copy whose
+error the certificate states; rounded probabilities are always that, since where they round to
+zero or one nothing can be known.
+
+Map
+---
+==============================================  ==================================================
+what are the answers, what is each worth        :class:`unrelu.extraction.noisy_answers.Answers`
+units on lines of a random subspace             :func:`unrelu.extraction.noisy_search.survey_line`
+units that several lines agree on               :func:`unrelu.extraction.noisy_search.recurring`
+trial fit on the subspace                       ``NoisyRun.trial``
+normals on all inputs, by differences           :func:`unrelu.extraction.noisy_search.lifted`
+the one fit, all parameters to all answers      :func:`unrelu.core.fit.fit_network`
+units that the residual still shows             ``noisy_units.add_missing_unit``
+signs, units that no answer needs               ``noisy_units.without_skip``, ``without_needless``
+certificate against the noise                   :func:`certify`
+==============================================  ==================================================
+
+Deviations
+----------
+- Kinks and gradients (Algorithms 1 to 3 of the paper) need be right to a few percent only; a fit
+  of all parameters to all answers does the rest, and averages the noise out.
+- The search runs on a random subspace, where everything can be measured often.
+- Nearly dead units show no kink. They are fitted to the residual of the others: at the optimum
+  it is orthogonal to all that these can explain.
+- Points are drawn on either side of every hyperplane until its normal is determined there:
+  Gaussian inputs may have a unit on in one of a hundred.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Literal
+
+import numpy as np
+
+from unrelu._random import RandomState, as_generator
+from unrelu._types import FloatArray
+from unrelu.core.breakdown import Breakdown, as_breakdown
+from unrelu.core.explain import explained
+from unrelu.core.record import Remembered, remembered, with_plan
+from unrelu.errors import BudgetExhausted
+from unrelu.extraction.noisy_answers import Seen
+from unrelu.extraction.noisy_run import NoisyConfig, NoisyRun
+from unrelu.extraction.two_layer import TwoLayerResult
+from unrelu.networks import ReLUNetwork
+from unrelu.progress import Progress, as_progress
+from unrelu.result import Certificate, Provenance, Status
+
+__all__ = ["NoisyConfig", "certify", "extract_from_noisy"]
+
+
+def extract_from_noisy(
+    oracle: Any,
+    *,
+    answers: Literal["auto", "values", "probabilities"] = "auto",
+    rng: RandomState = None,
+    progress: Progress | None = None,
+    config: NoisyConfig | None = None,
+) -> TwoLayerResult:
+    """Recover a network with one hidden layer from answers of any precision.
+
+    Parameters
+    ----------
+    oracle
+        An :class:`~unrelu.oracles.Oracle`, or anything that
+        :func:`~unrelu.oracles.as_oracle` takes; all inputs are allowed.
+    answers
+        What the target answers with; ``"auto"`` looks at a few answers.
+    rng
+        Seed or generator; the same seed gives the same result.
+    progress
+        Receives updates while it runs.
+    config
+        Sizes.
+
+    Returns
+    -------
+    TwoLayerResult
+        Of probabilities the network gives logits, up to a function common to all of them.
+    """
+    target = remembered(oracle)
+    provenance = Provenance(
+        algorithm="extract_from_noisy",
+        seed=rng if isinstance(rng, int) else None,
+        options={"answers": answers},
+        target=target.identity,
+    )
+    config = NoisyConfig() if config is None else config
+    run = NoisyRun(target, as_generator(rng), as_progress(progress), config)
+    try:
+        with as_breakdown():
+            run.look(answers)
+            result = _recovered(run, provenance)
+    except BudgetExhausted as error:
+        message = f"{error}; what was found until then is returned"
+        result = _result(run, Status.BUDGET_EXHAUSTED, message, provenance, None)
+    except Breakdown as error:
+        result = _result(run, Status.NUMERICAL_FAILURE, str(error), provenance, None)
+    return with_plan(explained(target, result, result.answers), target, oracle)
+
+
+def _recovered(run: NoisyRun, provenance: Provenance) -> TwoLayerResult:
+    """Search, lift, fit, certify; a certificate that fails becomes data for another round."""
+    found = run.search()
+    if found is None:
+        message = (
+            "no line through typical inputs could be read: the probabilities are rounded to zero "
+            "there, or underflow; ask for more digits, or for logits"
+        )
+        return _result(run, Status.NUMERICAL_FAILURE, message, provenance, None)
+    if not run.lift(*found):
+        message = (
+            f"{len(found[1].biases[0])} units were found on a subspace, but they leave no room to "
+            "measure their normals across it; try another seed, or ask for more digits"
+        )
+        return _result(run, Status.ILL_CONDITIONED, message, provenance, None)
+    for turn in range(run.config.rounds + 1):
+        run.tidy()
+        held_out, residual = certify(run)
+        verdict = _judge(run, residual)
+        if verdict or turn == run.config.rounds:
+            break
+        run.oracle.meter.rebook("certificate", "residual search", len(held_out))
+        run.follow(held_out)
+    certificate = _certificate(run, held_out, residual)
+    return _result(run, *_status(run, verdict, certificate), provenance, certificate)
+
+
+def certify(run: NoisyRun) -> tuple[Seen, FloatArray]:
+    """Ask held-out inputs; returns them with residuals over deviations, ``(n, m)``."""
+    assert run.network is not None
+    with run.stage("certificate"):
+        draw = run.rng.standard_normal((run.config.samples, run.oracle.input_dim))
+        held_out = run.answers.ask(draw)
+    return held_out, run.answers.residuals(run.network, held_out)
+
+
+def _judge(run: NoisyRun, residual: FloatArray) -> bool:
+    """Whether noise explains every held-out answer."""
+    assert run.fitted is not None
+    rms = float(np.sqrt(np.mean(residual**2)))
+    usual = max(run.fitted.scale, rms)
+    return bool(
+        run.explains(run.fitted)
+        and rms <= run.config.fits
+        and np.abs(residual).max() <= run.config.worst * usual
+    )
+
+
+def _certificate(run: NoisyRun, held_out: Seen, residual: FloatArray) -> Certificate:
+    """State the deviation met, of values or of log-odds."""
+    assert run.network is not None
+    assert run.fitted is not None
+    seen = run.answers.readings(held_out.y)
+    predicted = run.read(run.network)(held_out.x)
+    readable = np.isfinite(seen)
+    apart = np.where(readable, np.abs(np.where(readable, seen, 0.0) - predicted), 0.0)
+    usual = run.config.worst * run.fitted.scale * run.answers.inner(held_out.x)
+    if run.answers.kind == "softmax":
+        usual = np.sqrt(2.0) * usual[:, :1]
+    tolerance = max(float(usual.max()), float(apart.max()))
+    scale = float(np.where(readable, predicted, 0.0).std(axis=0).max())
+    return Certificate.from_deviations(
+        apart,
+        scale=scale,
+        tolerance=tolerance,
+        details={
+            "root mean square residual in deviations": float(np.sqrt(np.mean(residual**2))),
+            "largest residual in deviations": float(np.abs(residual).max()),
+            "fitted answers": int(sum(part.y.size for part in run.seen)),
+        },
+    )
+
+
+def _status(run: NoisyRun, agreed: bool, certificate: Certificate) -> tuple[Status, str]:
+    assert run.network is not None
+    units = f"{len(run.network.biases[0])} hidden units"
+    rounded = run.answers.kind != "values" and run.answers.step > 0
+    if agreed and not rounded:
+        return Status.RECOVERED, f"{units}; {certificate}"
+    if rounded and certificate.relative_deviation < 1.0:
+        return (
+            Status.APPROXIMATED,
+            f"{units}; probabilities rounded to {run.answers.step:.0e} do not determine a network "
+            f"where they round to zero or one: {certificate}",
+        )
+    if certificate.relative_deviation <= run.config.useful:
+        return (
+            Status.APPROXIMATED,
+            f"{units}; a copy, but the noise does not explain all that it leaves: {certificate}; "
+            "the target may have more than one hidden layer, or another activation",
+        )
+    return (
+        Status.PARTIAL,
+        f"{units} explain the answers up to {certificate.relative_deviation:.1g} of their spread; "
+        "the target may have more than one hidden layer, or another activation",
+    )
+
+
+def _result(
+    run: NoisyRun,
+    status: Status,
+    message: str,
+    provenance: Provenance,
+    certificate: Certificate | None,
+) -> TwoLayerResult:
+    net, noise, error = run.network, 0.0, 0.0
+    if net is not None and run.fitted is not None:
+        data = Seen.joined(run.seen)
+        noise = float(np.median(run.answers.inner(data.x))) * run.fitted.scale
+        free = max(1, data.y.size - net.parameters)
+        error = noise * float(np.sqrt(net.parameters / free))
+    return TwoLayerResult(
+        status=status,
+        message=message,
+        queries=run.oracle.queries,
+        provenance=provenance,
+        network=None if net is None else ReLUNetwork(net.weights, net.biases, net.skip),
+        certificate=certificate,
+        stages=tuple(run.stages),
+        width=0 if net is None else len(net.biases[0]),
+        signs_determined=run.signs,
+        noise=noise,
+        predicted_error=error,
+        answers="values" if run.kind == "values" else "log-odds",
+    )

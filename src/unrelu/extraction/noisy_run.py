@@ -1,0 +1,353 @@
+"""One run of the extraction from noisy answers: its stages, in order."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from unrelu._types import FloatArray
+from unrelu.core.fit import Fitted, Layered
+from unrelu.core.price import price_noisy
+from unrelu.core.record import Remembered
+from unrelu.extraction.noisy_answers import Answers, Seen
+from unrelu.extraction.noisy_search import (
+    LineUnits,
+    Space,
+    Unreadable,
+    lifted,
+    recurring,
+    survey_line,
+    with_outputs,
+)
+from unrelu.extraction.noisy_units import add_missing_unit, without_needless, without_skip
+from unrelu.progress import Progress
+from unrelu.result import StageReport
+
+__all__ = ["NoisyConfig", "NoisyRun"]
+
+
+_LACKING = 5.0
+_LEAST = 3e-4
+"""Units are missing where least squares for the outputs leaves so many times what the errors of
+the hyperplanes explain; these are no less than ``_LEAST``."""
+
+
+_VANISHED = 0.05
+"""What is left of a skip term, over the units' slopes, up to which a fit without one is tried:
+the lift is right to a hundredth or better."""
+
+
+@dataclasses.dataclass(frozen=True)
+class NoisyConfig:
+    """Sizes of the extraction from noisy answers."""
+
+    dimension: int = 8
+    """Of the subspace that is searched: few, so that gradients are cheap; not so few that
+    hyperplanes crowd."""
+    direct: int = 24
+    """Up to so many inputs all of space is searched: the lift would cost more than it saves."""
+    lines: int = 5
+    """Lines surveyed before units are looked for by fits alone."""
+    effort: float = 2.0
+    """Scalar answers per parameter of a fit: its error is the noise times
+    ``sqrt(1 / (effort - 1))``."""
+    sides: float = 2.0
+    """Answers per input on either side of every hyperplane: its normal is determined there."""
+    additions: int = 12
+    """Units that are looked for in the residual, at most."""
+    fits: float = 3.0
+    """Deviations that a typical residual may have where a fit explains its answers: the
+    noise is measured within a factor of two."""
+    samples: int = 1000
+    """Held-out inputs of the certificate."""
+    worst: float = 45.0
+    """Deviations that its worst residual may have, of the usual ones: rounding inside a float32
+    computation has longer tails than a Gaussian."""
+    rounds: int = 2
+    """Times that a certificate that failed becomes data, and another one is taken."""
+    useful: float = 0.03
+    """Error over the spread of the answers up to which a network that the noise does not explain
+    is a copy of use."""
+
+
+class NoisyRun:
+    """Every stage works on the network known so far."""
+
+    def __init__(
+        self,
+        oracle: Remembered,
+        rng: np.random.Generator,
+        progress: Progress,
+        config: NoisyConfig,
+    ) -> None:
+        self.oracle, self.rng, self.progress, self.config = oracle, rng, progress, config
+        self.stages: list[StageReport] = []
+        self.answers: Answers
+        self.fitted: Fitted | None = None
+        self.seen: list[Seen] = []  # on all inputs, for the last fit
+        self.drawn = 0  # typical inputs among them
+        self.signs = False
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[dict[str, Any]]:
+        """Charge and time what happens inside; details may be filled in."""
+        details: dict[str, Any] = {}
+        before, start = self.oracle.queries.total, time.perf_counter()
+        self.progress.update(name, 0, None)
+        try:
+            with self.oracle.stage(name):
+                yield details
+        finally:
+            spent = self.oracle.queries.total - before
+            seconds = time.perf_counter() - start
+            self.stages.append(StageReport(name, spent, seconds, details=details))
+
+    @property
+    def kind(self) -> str:
+        """What the answers are; values as long as nothing was seen."""
+        return self.answers.kind if hasattr(self, "answers") else "values"
+
+    @property
+    def network(self) -> Layered | None:
+        """The network as far as it is known."""
+        return None if self.fitted is None else self.fitted.network
+
+    def look(self, answers: str) -> None:
+        """Find out what the answers are, and their precision."""
+        with self.stage("calibration") as details:
+            self.answers = Answers.look(self.oracle, answers, self.rng)
+            details |= {"answers": self.answers.kind, "decimals": self.answers.step}
+
+    # ---------------------------------------------------------------- search
+
+    def search(self) -> tuple[Space, Layered] | None:
+        """Find the units on a subspace; None where no line can be read."""
+        d = self.oracle.input_dim
+        space = Space(d if d <= self.config.direct else self.config.dimension, d, self.rng)
+        seen: list[Seen] = []
+        typical: list[Seen] = []
+        lines: list[LineUnits] = []
+        fitted: Fitted | None = None
+        known = -1
+        for number in range(self.config.lines):
+            try:
+                with self.stage("line search") as details:
+                    lines.append(survey_line(self.answers, space, self.rng, seen))
+                    details |= {"kinks": len(lines[-1].errors)}
+            except Unreadable:
+                continue
+            net, errors = recurring(lines)
+            self.oracle.allowance.plan(
+                price_noisy(d, self.answers.outputs, max(len(errors), len(lines[-1].errors)))
+            )
+            last = number + 1 == self.config.lines or len(errors) == known
+            if len(errors) != known or fitted is None:
+                fitted = self.trial(net, errors, space, seen, typical, last=last)
+            known = len(errors)
+            if last or (fitted is not None and self.explains(fitted)):
+                break
+        if fitted is None:
+            return None
+        data, local = self.local(space, seen, typical)
+        fitted = self.complete(local, fitted, data)
+        if space.whole:
+            self.seen += seen + typical
+            self.drawn = sum(map(len, typical))
+        return space, fitted.network
+
+    def local(self, space: Space, seen: list[Seen], typical: list[Seen]) -> tuple[Seen, Answers]:
+        """Return what was asked at typical coordinates, and its reading there."""
+        near = space.coordinates(Seen.joined(seen))
+        size = np.sqrt(len(space.rows))
+        near = near.part(np.linalg.norm(near.x, axis=1) < 1.5 * size)
+        some = self.rng.permutation(len(near))[: sum(map(len, typical)) // 2]
+        near = near.part(some)
+        answers = copy.copy(self.answers)
+        noise = self.answers.noise
+        answers.noise = dataclasses.replace(noise, growth=noise.growth * space.scale)
+        return Seen.joined([space.coordinates(part) for part in typical] + [near]), answers
+
+    def trial(
+        self,
+        net: Layered,
+        errors: FloatArray,
+        space: Space,
+        seen: list[Seen],
+        typical: list[Seen],
+        *,
+        last: bool,
+    ) -> Fitted | None:
+        """Fit the units found so far to typical answers on the subspace.
+
+        None where least squares for the outputs alone shows that units are missing, and there
+        are lines left to find them on.
+        """
+        with self.stage("trial fit") as details:
+            missing = self.rows(net.parameters) - sum(map(len, typical))
+            if missing > 0:
+                points = self.rng.standard_normal((missing, len(space.rows)))
+                typical.append(self.answers.ask(space.points(points)))
+            data, answers = self.local(space, seen, typical)
+            start, error = with_outputs(net, data.x, answers.readings(data.y))
+            details |= {"units": len(errors), "before": error}
+            expected = _LEAST + (float(np.sqrt(np.mean(errors**2))) if len(errors) else 0.0)
+            if error > _LACKING * expected and not last:
+                return None
+            fitted = answers.fit(self.answers.unread(start), data)
+            details |= {"residual": fitted.scale, "steps": fitted.steps}
+        return fitted
+
+    def rows(self, parameters: int) -> int:
+        """Return how many inputs a fit of so many parameters asks for."""
+        each = self.answers.outputs - (1 if self.answers.kind == "softmax" else 0)
+        return int(np.ceil(self.config.effort * parameters / each)) + 16
+
+    def read(self, net: Layered) -> Layered:
+        """Return the network of the readings: of log-odds over the reference class."""
+        if self.answers.kind != "softmax":
+            return net
+        at = self.answers.reference
+
+        def over(rows: FloatArray) -> FloatArray:
+            return np.asarray(np.delete(rows, at, axis=0) - rows[at])
+
+        return dataclasses.replace(
+            net,
+            weights=(*net.weights[:-1], over(net.weights[-1])),
+            biases=(*net.biases[:-1], over(net.biases[-1])),
+            skip=None if net.skip is None else over(net.skip),
+        )
+
+    def explains(self, fitted: Fitted) -> bool:
+        """Whether noise explains what a fit leaves, of nearly all answers and of the rest."""
+        limit = self.config.fits
+        return fitted.scale < limit and fitted.rms < limit * max(1.0, fitted.scale)
+
+    def complete(self, answers: Answers, fitted: Fitted, data: Seen) -> Fitted:
+        """Add units until the residual is noise or none helps, then drop those not needed."""
+        added = 0
+        while added < self.config.additions and not self.explains(fitted):
+            with self.stage("residual search") as details:
+                grown = add_missing_unit(answers, fitted, data, self.rng)
+                details |= {"found": grown is not None}
+            if grown is None:
+                break
+            fitted, added = grown, added + 1
+        if added and self.explains(fitted):
+            with self.stage("residual search") as details:
+                fitted, dropped = without_needless(answers, fitted, data, added)
+                details |= {"dropped": dropped}
+        return fitted
+
+    # ------------------------------------------------------------------- all
+
+    def lift(self, space: Space, net: Layered) -> bool:
+        """Take the units to all inputs, and fit everything to answers there."""
+        if not space.whole:
+            with self.stage("gradients") as details:
+                above = lifted(self.answers, self.read(net), space, self.rng, self.seen)
+                details |= {"units": len(net.biases[0])}
+            if above is None:
+                return False
+            net = self.answers.unread(above)
+        self.fit_all(net)
+        return True
+
+    def fit_all(self, net: Layered) -> None:
+        """Fit all parameters to typical answers, units added while the residual shows them."""
+        with self.stage("fit") as details:
+            missing = max(0, self.rows(net.parameters) - self.drawn)
+            draw = self.rng.standard_normal((missing, self.answers.inputs))
+            # What a lift asked lies at few places: it says little beside typical inputs.
+            self.seen = [self.nearby(), self.answers.ask(draw)] if self.drawn else [self.answers.ask(draw)]
+            self.seen.append(self.answers.ask(self.beside(net, Seen.joined(self.seen).x)))
+            data = Seen.joined(self.seen)
+            turned = without_skip(self.centred(net))
+            if turned is not None and turned[1] < _VANISHED:
+                self.fitted = self.answers.fit(turned[0], data)
+            if self.fitted is None or not self.explains(self.fitted):
+                self.fitted = self.answers.fit(net, data)
+            details |= {
+                "residual": self.fitted.scale,
+                "rows": len(data),
+                "skip": self.fitted.network.skip is not None,
+            }
+        self.fitted = self.complete(self.answers, self.fitted, data)
+
+    def nearby(self) -> Seen:
+        """Return what was asked at inputs that are no longer than typical ones."""
+        empty = Seen(np.empty((0, self.answers.inputs)), np.empty((0, self.answers.outputs)))
+        known = Seen.joined([empty, *self.seen])
+        near = np.linalg.norm(known.x, axis=1) < 1.5 * np.sqrt(self.answers.inputs)
+        return known.part(near)
+
+    def beside(self, net: Layered, x: FloatArray) -> FloatArray:
+        """Return inputs on the side of each hyperplane that too few of ``x`` lie on."""
+        net = net.normalised()
+        d = x.shape[1]
+        wanted = int(np.ceil(self.config.sides * (d + 1)))
+        on = (x @ net.weights[0].T + net.biases[0] > 0).sum(axis=0)
+        found = [np.empty((0, d))]
+        for j, count in enumerate(on):
+            for side, there in ((1.0, count), (-1.0, len(x) - count)):
+                missing = wanted - int(there)
+                if missing <= 0:
+                    continue
+                draw = self.rng.standard_normal((missing, d))
+                w, b = net.weights[0][j], net.biases[0][j]
+                height = draw @ w + b
+                # as far beyond the hyperplane as typical inputs scatter
+                beyond = side * np.abs(self.rng.standard_normal(missing))
+                found.append(draw + (beyond - height)[:, None] * w)
+        return np.concatenate(found)
+
+    def follow(self, failed: Seen) -> None:
+        """Fit again with what a certificate asked, and look for what that shows."""
+        assert self.fitted is not None
+        self.seen.append(failed)
+        data = Seen.joined(self.seen)
+        with self.stage("fit"):
+            self.fitted = self.answers.fit(self.with_skip(self.fitted.network), data)
+        self.signs = False
+        self.fitted = self.complete(self.answers, self.fitted, data)
+
+    @staticmethod
+    def with_skip(net: Layered) -> Layered:
+        """Return the network with a skip term, zero where it had none."""
+        if net.skip is not None:
+            return net
+        d, *_, m = net.widths
+        return dataclasses.replace(net, skip=np.zeros((m, d)))
+
+    def tidy(self) -> None:
+        """Drop units that no answer needs, and turn the others so that no skip term is left."""
+        assert self.fitted is not None
+        data = Seen.joined(self.seen)
+        with self.stage("signs") as details:
+            self.fitted, gone = without_needless(self.answers, self.fitted, data, 0)
+            details |= {"dropped": gone}
+            self.signs = self.fitted.network.skip is None
+            turned = without_skip(self.centred(self.fitted.network))
+            if self.signs or turned is None:
+                return
+            again = self.answers.fit(turned[0], data)
+            self.signs = self.explains(again)
+            if self.signs:
+                self.fitted = again
+
+    def centred(self, net: Layered) -> Layered:
+        """Take from a softmax's outputs what is common to all of them."""
+        if self.answers.kind != "softmax":
+            return net
+        return dataclasses.replace(
+            net,
+            weights=(net.weights[0], net.weights[1] - net.weights[1].mean(axis=0)),
+            biases=(net.biases[0], net.biases[1] - net.biases[1].mean()),
+            skip=None if net.skip is None else net.skip - net.skip.mean(axis=0),
+        )

@@ -1,0 +1,272 @@
+"""Where the units are: lines in a random subspace, and a trial fit that tells whether all are found.
+
+On a subspace of few dimensions the target is a network of the same units with few inputs, so
+that everything can be measured often. A line shows kinks, gradients beside them give
+hyperplanes (:mod:`unrelu.lines.survey`); these need be right to a few percent only, since a fit
+of all parameters to all answers sharpens them. Lines are read on the answers themselves: a fit
+that lacks a unit smears it over the others, so that its residual has kinks everywhere.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+
+from unrelu._types import BoolArray, FloatArray
+from unrelu.core.fit import Layered
+from unrelu.core.units import Units
+from unrelu.extraction.lift import LiftConfig, Subspace, lift_units
+from unrelu.extraction.noisy_answers import Answers, Seen
+from unrelu.extraction.refine import RefineConfig
+from unrelu.lines.domains import as_domain
+from unrelu.lines.survey import SurveyConfig, SurveyLine, calibrate, scan_line, survey
+
+__all__ = [
+    "LineUnits",
+    "Space",
+    "Unreadable",
+    "layered_from_units",
+    "lifted",
+    "recurring",
+    "survey_line",
+    "units_from_layered",
+    "with_outputs",
+]
+
+_SAME = 0.05
+"""Two hyperplanes nearer than this, as unit normals with their offset over typical inputs, are
+one: the survey's errors are a tenth of it, different units in eight dimensions lie far apart."""
+
+
+_SPARE = 6
+"""Gradients taken beyond those that the unknowns of a lift ask for."""
+_TINY = float(np.finfo(np.float64).tiny)
+
+
+class Unreadable(Exception):
+    """No line through typical inputs on which probabilities can be read."""
+
+
+class Space(Subspace):
+    """A subspace in coordinates of the same spread, or all of space."""
+
+    def __init__(self, dimension: int, inputs: int, rng: np.random.Generator) -> None:
+        self.whole = dimension >= inputs
+        if self.whole:
+            self.rows, self.across = np.eye(inputs), np.empty((0, inputs))
+            self.scale = 1.0
+        else:
+            super().__init__(dimension, inputs, rng)
+
+    def coordinates(self, seen: Seen) -> Seen:
+        """Return answers with the coordinates of their inputs."""
+        return Seen(np.asarray(seen.x @ self.rows.T / self.scale), seen.y)
+
+
+def _read_line(answers: Answers, space: Space, line: SurveyLine, seen: list[Seen]) -> SurveyLine:
+    """Limit a line to where every probability can be read."""
+    if answers.kind == "values":
+        return line
+    grid = line.scale * 2.0 ** np.arange(-4.0, 9.0)
+    t = np.concatenate([-grid[::-1], [0.0], grid])
+    got = answers.ask(space.points(line.points(t)))
+    seen.append(got)
+    fine = np.isfinite(answers.readings(got.y)).all(axis=1)
+    middle = len(grid)
+    if not fine[middle]:
+        raise Unreadable
+    first = last = middle
+    while first > 0 and fine[first - 1]:
+        first -= 1
+    while last + 1 < len(t) and fine[last + 1]:
+        last += 1
+    if first == last:
+        raise Unreadable
+    return dataclasses.replace(line, low=float(t[first]), high=float(t[last]))
+
+
+@dataclasses.dataclass(frozen=True)
+class LineUnits:
+    """Units of one line, without those whose normal the noise hides.
+
+    Attributes
+    ----------
+    net
+        Rows of unit length, in coordinates of the subspace; one output a reading.
+    errors
+        Predicted deviation of each unit normal, ``(k,)``.
+    """
+
+    net: Layered
+    errors: FloatArray
+
+
+def survey_line(
+    answers: Answers, space: Space, rng: np.random.Generator, seen: list[Seen]
+) -> LineUnits:
+    """Find the units that a random line shows.
+
+    ``seen`` receives all that is asked.
+
+    Raises
+    ------
+    Unreadable
+        Where a probability cannot be read beside the line.
+    """
+    config = SurveyConfig()
+    domain = as_domain("all", len(space.rows))
+    line = _read_line(answers, space, domain.line(rng, config.reach), seen)
+
+    def ask(points: FloatArray) -> FloatArray:
+        got = answers.ask(space.points(points))
+        seen.append(got)
+        readings = answers.readings(got.y)
+        if not np.isfinite(readings).all():
+            raise Unreadable
+        return readings
+
+    noise, seeds = calibrate(ask, line, near=10.0 * domain.scale)
+    usual = noise.typical(seeds)
+    if not answers.noise.absolute.any() or (usual.absolute < answers.noise.absolute).all():
+        answers.noise = dataclasses.replace(usual, growth=usual.growth / space.scale)
+    scan, noise = scan_line(ask, line, noise, seeds, config=config)
+    found = survey(ask, line, noise, scan, rng=rng, config=config)
+    m = len(found.units.outputs)
+    norms = np.linalg.norm(found.units.weights, axis=1)
+    variance = np.maximum(np.diagonal(found.covariance)[m:], 0.0)
+    errors = np.sqrt(variance * (len(space.rows) - 1)) / np.maximum(norms, _TINY)
+    sure = errors < _SAME
+    return LineUnits(layered_from_units(found.units.kept(sure)), errors[sure])
+
+
+def layered_from_units(units: Units) -> Layered:
+    """Return units as a network to fit, the affine part as skip term."""
+    return Layered(
+        (units.weights, units.outputs), (units.biases, units.constant), units.linear
+    ).normalised()
+
+
+def recurring(lines: list[LineUnits]) -> tuple[Layered, FloatArray]:
+    """Return the units that lines agree on, each as its most precise line shows it, and errors.
+
+    A line on which two kinks were taken for one is wrong in all its units, and shows none that
+    other lines show. So units count from lines most of whose units recur.
+    """
+    trusted = [line for line in lines if len(lines) == 1 or _agrees(line, lines)]
+    rows: list[tuple[FloatArray, float, FloatArray, float]] = []
+    for line in trusted:
+        for (w, b), u, error in zip(_rows(line.net), line.net.weights[1].T, line.errors, strict=True):
+            same = [i for i, row in enumerate(rows) if _apart(row[0], row[1], w, b) < _SAME]
+            if not same:
+                rows.append((w, b, u, error))
+            elif error < rows[same[0]][3]:
+                rows[same[0]] = (w, b, u, error)
+    first = (trusted or lines)[0].net
+    if not rows:
+        return first, np.empty(0)
+    net = Layered(
+        (np.array([r[0] for r in rows]), np.array([r[2] for r in rows]).T),
+        (np.array([r[1] for r in rows]), first.biases[1]),
+        first.skip,
+    )
+    return net, np.array([r[3] for r in rows])
+
+
+def _agrees(line: LineUnits, lines: list[LineUnits]) -> bool:
+    """Whether most units of a line are on one other line at least."""
+    others = [row for other in lines if other is not line for row in _rows(other.net)]
+    known = [any(_apart(w, b, *row) < _SAME for row in others) for w, b in _rows(line.net)]
+    return 2 * sum(known) > len(known)
+
+
+def _rows(net: Layered) -> list[tuple[FloatArray, float]]:
+    return list(zip(net.weights[0], net.biases[0], strict=True))
+
+
+def _apart(w: FloatArray, b: float, v: FloatArray, c: float) -> float:
+    """Distance of two hyperplanes, either way round; offsets count over their own size."""
+    size = max(1.0, abs(b), abs(c))
+    sign = 1.0 if w @ v > 0 else -1.0
+    return float(np.hypot(np.linalg.norm(w - sign * v), (b - sign * c) / size))
+
+
+def with_outputs(
+    net: Layered, x: FloatArray, z: FloatArray, rounds: int = 4
+) -> tuple[Layered, float]:
+    """Solve for outputs and affine part by least squares, hyperplanes given.
+
+    Returns the network and its typical error, over the spread of the readings.
+
+    ``z`` are readings ``(n, m)``; rows with NaN are left out, and those that stand out count
+    less in each further round (beside hyperplanes that are a little off).
+    """
+    readable: BoolArray = np.isfinite(z).all(axis=1)
+    x, z = x[readable], z[readable]
+    k, d = net.weights[0].shape
+    hidden = np.maximum(x @ net.weights[0].T + net.biases[0], 0.0)
+    features = np.concatenate([hidden, x, np.ones((len(x), 1))], axis=1)
+    weight = np.ones((len(x), 1))
+    for _ in range(rounds):
+        solution, *_ = np.linalg.lstsq(features * weight, z * weight, rcond=None)
+        miss = np.linalg.norm(z - features @ solution, axis=1, keepdims=True)
+        usual = max(float(np.median(miss)), float(np.finfo(np.float64).tiny))
+        weight = 1.0 / np.sqrt(1.0 + (miss / (4.0 * usual)) ** 2)
+    solved = Layered(
+        (net.weights[0], solution[:k].T),
+        (net.biases[0], solution[-1]),
+        solution[k : k + d].T,
+    )
+    spread = float(np.linalg.norm(z.std(axis=0)))
+    return solved, usual / max(spread, _TINY)
+
+
+def units_from_layered(net: Layered) -> Units:
+    """Return a network of one hidden layer with skip term as units."""
+    net = net.normalised()
+    w, b = net.weights[0], net.biases[0]
+    base = np.zeros(w.shape[1])
+    return Units(
+        weights=w,
+        anchors=-b[:, None] * w,  # rows have length one
+        outputs=net.weights[1],
+        linear=net.skip,
+        base=base,
+        value=net(base[None, :])[0],
+        axes=w,
+    )
+
+
+def lifted(
+    answers: Answers, net: Layered, space: Space, rng: np.random.Generator, seen: list[Seen]
+) -> Layered | None:
+    """Return the network on all inputs, from derivatives across the subspace at roomy points.
+
+    ``net`` has one output a reading. None where there is no room for them.
+    """
+
+    def ask(points: FloatArray) -> FloatArray:
+        got = answers.ask(points)
+        seen.append(got)
+        return answers.readings(got.y)
+
+    units = units_from_layered(net)
+    size = len(units.outputs) + units.count
+    # The choice among candidates costs the square of their number times the outputs.
+    refine = RefineConfig()
+    refine = dataclasses.replace(refine, candidates=max(32, refine.candidates // len(units.outputs)))
+    if answers.kind != "values":  # farther out probabilities underflow
+        refine = dataclasses.replace(refine, outward=refine.inward * 1.5)
+    found = lift_units(
+        ask,
+        units,
+        np.zeros((size, size)),
+        answers.noise,
+        space,
+        lambda n: np.asarray(rng.standard_normal((n, len(space.rows)))),
+        rng=rng,
+        config=LiftConfig(spare=_SPARE, evenly=True),
+        refine=refine,
+    )
+    return None if found is None else layered_from_units(found[0])

@@ -1,0 +1,198 @@
+"""Units that a fit still lacks, or does not need."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from unrelu._types import BoolArray, FloatArray
+from unrelu.core.fit import Fitted, Layered
+from unrelu.extraction.noisy_answers import Answers, Seen
+
+_TINY = float(np.finfo(np.float64).tiny)
+
+__all__ = ["add_missing_unit", "without_needless", "without_skip"]
+
+_CANDIDATES = 2000
+"""Random hyperplanes compared where a unit is missing: in eight dimensions the best of so many
+is within 40 degrees of any other, and the fit does the rest."""
+_SPECTRAL = 4
+"""Eigenvectors of the residual's second moment taken beside them: in many dimensions chance
+finds nothing, but a unit bends the residual along its own normal most."""
+_OUTLIER = 6.0
+"""Deviations beyond which an answer counts less, as in the fit."""
+_SEARCHED = 3.0
+_BEYOND = 6.0
+"""A unit is real if it lowers the sum of squares by more than ``_SEARCHED`` times its parameters
+(fitted to noise at a place that was searched for it gains up to that much) and ``_BEYOND``
+deviations of that."""
+
+
+def add_missing_unit(
+    answers: Answers, fitted: Fitted, seen: Seen, rng: np.random.Generator
+) -> Fitted | None:
+    """Fit one more unit to what a fit leaves; None where the noise explains that as well.
+
+    At a fit's optimum its residual is orthogonal to all that its parameters can do, so that the
+    part of a new unit which they could explain drops out of the product with the residual.
+    """
+    net = fitted.network
+    residual = answers.residuals(net, seen)
+    usual = max(float(np.median(np.abs(residual))), _TINY)
+    residual = np.clip(residual, -_OUTLIER * usual / 0.6745, _OUTLIER * usual / 0.6745)  # beside kinks: outliers
+    w, b = _candidates(seen.x, residual, rng)
+    score, outputs = _scores(w, b, seen.x, residual)
+    best = int(np.argmax(score))
+    sigma = np.median(answers.deviation(seen), axis=0)
+    if answers.kind != "values":
+        sigma = np.median(answers.inner(seen.x), axis=0)
+    skip = net.skip
+    grown = Layered(
+        (
+            np.concatenate([net.weights[0], w[best : best + 1]]),
+            np.concatenate([net.weights[1], (outputs[best] * sigma)[:, None]], axis=1),
+        ),
+        (np.append(net.biases[0], b[best]), net.biases[1]),
+        skip,
+    )
+    again = answers.fit(grown, seen)
+    return again if _worth(answers, fitted, again, seen) else None
+
+
+def _worth(answers: Answers, few: Fitted, more: Fitted, seen: Seen) -> bool:
+    """Whether a fit with more units explains more than the noise of its parameters does.
+
+    Both by the same yardstick: squares up to a few deviations of the better fit.
+    """
+    own = more.network.parameters - few.network.parameters
+    cap = _OUTLIER * max(more.scale, _TINY)
+    gain = _loss(answers.residuals(few.network, seen), cap)
+    gain -= _loss(answers.residuals(more.network, seen), cap)
+    return gain > more.scale**2 * (_SEARCHED * own + _BEYOND * np.sqrt(2.0 * own))
+
+
+def _loss(residual: FloatArray, cap: float) -> float:
+    return float(np.sum(np.log1p((residual / cap) ** 2))) * cap**2
+
+
+def _candidates(
+    x: FloatArray, residual: FloatArray, rng: np.random.Generator
+) -> tuple[FloatArray, FloatArray]:
+    """Return hyperplanes ``(c, d)``, ``(c,)`` through points of the data."""
+    n, d = x.shape
+    w = rng.standard_normal((_CANDIDATES, d))
+    left, size, right = np.linalg.svd(residual, full_matrices=False)
+    spectral = []
+    for which in range(min(2, len(size))):
+        signal = left[:, which] * size[which]
+        moment = (x * signal[:, None]).T @ x
+        values, vectors = np.linalg.eigh(moment)
+        order = np.argsort(-np.abs(values))[:_SPECTRAL]
+        spectral.append(vectors[:, order].T)
+    del right
+    chosen = np.concatenate(spectral)
+    w[: 40 * len(chosen)] = np.repeat(chosen, 40, axis=0)[: len(w)]
+    w /= np.linalg.norm(w, axis=1, keepdims=True)
+    b = -np.einsum("cd,cd->c", w, x[rng.integers(n, size=len(w))])
+    return w, b
+
+
+def _scores(
+    w: FloatArray, b: FloatArray, x: FloatArray, residual: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return what each candidate explains, ``(c,)``, and the outputs with which it does."""
+    affine = np.concatenate([x, np.ones((len(x), 1))], axis=1)
+    q, _ = np.linalg.qr(affine)
+    score, outputs = np.empty(len(w)), np.empty((len(w), residual.shape[1]))
+    for start in range(0, len(w), 256):
+        part = slice(start, start + 256)
+        hidden = np.maximum(x @ w[part].T + b[part], 0.0)
+        hidden -= q @ (q.T @ hidden)
+        square = (hidden**2).sum(axis=0)
+        square += np.finfo(np.float64).eps * max(float(square.max()), 1e-300)
+        # both sides of a hyperplane must be seen for it to be one
+        product = hidden.T @ residual
+        outputs[part] = product / square[:, None]
+        score[part] = (product**2).sum(axis=1) / square
+    return score, outputs
+
+
+def _contributions(net: Layered, x: FloatArray) -> FloatArray:
+    """Return by how much the kink of each unit moves answers at most, ``(k,)``.
+
+    The smaller side of a unit is what is not affine.
+    """
+    z = x @ net.weights[0].T + net.biases[0]
+    size = np.linalg.norm(net.weights[1], axis=0)
+    smaller = np.minimum(np.maximum(-z, 0.0).max(axis=0), np.maximum(z, 0.0).max(axis=0))
+    return np.asarray(smaller * size)
+
+
+def _without(net: Layered, gone: BoolArray, x: FloatArray) -> Layered:
+    """Drop units; those that are mostly on at x leave their affine part to the skip term."""
+    on = gone & (np.median(x @ net.weights[0].T + net.biases[0], axis=0) > 0)
+    u, kept = net.weights[1], ~gone
+    skip = np.zeros((len(u), x.shape[1])) if net.skip is None else net.skip
+    return dataclasses.replace(
+        net,
+        weights=(net.weights[0][kept], u[:, kept]),
+        biases=(net.biases[0][kept], net.biases[1] + u[:, on] @ net.biases[0][on]),
+        skip=skip + u[:, on] @ net.weights[0][on],
+    )
+
+
+def without_needless(
+    answers: Answers, fitted: Fitted, seen: Seen, tries: int
+) -> tuple[Fitted, int]:
+    """Drop units that answers do not need; returns how many.
+
+    Those whose kink moves no answer by its deviation go at once. Of the others ``tries`` are left
+    out in turn, the least first, and stay out where a fit without them is as good.
+    """
+    dropped = 0
+    net = fitted.network.normalised()
+    small = _contributions(net, seen.x) < float(np.median(answers.inner(seen.x)))
+    if small.any():
+        fitted = answers.fit(_without(net, small, seen.x), seen)
+        dropped = int(small.sum())
+    tried: list[FloatArray] = []
+    for _ in range(tries):
+        net = fitted.network
+        order = np.argsort(_contributions(net, seen.x))
+        left = [j for j in order if not any(abs(w @ net.weights[0][j]) > 0.99 for w in tried)]
+        if not left:
+            break
+        gone = np.arange(len(order)) == left[0]
+        tried.append(net.weights[0][left[0]])
+        again = answers.fit(_without(net, gone, seen.x), seen)
+        if not _worth(answers, again, fitted, seen):
+            fitted, dropped = again, dropped + 1
+    return fitted, dropped
+
+
+def without_skip(net: Layered) -> tuple[Layered, float] | None:
+    """Turn units over so that the skip term vanishes; returns what is left of it, relatively.
+
+    ``relu(z) = z + relu(-z)``: a target without skip term has ``A = -sum of u_j w_j`` over the
+    units that were found the wrong way round, so that least squares for A in terms of all
+    ``u_j w_j`` gives zeros and ones (a nearly dead unit's is not determined, and does not
+    matter). None where there are more units than equations.
+    """
+    if net.skip is None:
+        return net, 0.0
+    net = net.normalised()
+    k = len(net.biases[0])
+    if k > net.skip.size:
+        return None
+    columns = np.einsum("mk,kd->mdk", net.weights[1], net.weights[0]).reshape(-1, k)
+    scale = np.maximum(np.linalg.norm(columns, axis=0), _TINY)
+    part, *_ = np.linalg.lstsq(columns / scale, net.skip.ravel(), rcond=None)
+    turn = part / scale < -0.5
+    w, b, u = net.weights[0].copy(), net.biases[0].copy(), net.weights[1]
+    rest = net.skip + u[:, turn] @ w[turn]
+    shift = net.biases[1] + u[:, turn] @ b[turn]
+    w[turn] *= -1.0
+    b[turn] *= -1.0
+    size = max(float(np.linalg.norm(columns)), _TINY)
+    return Layered((w, u), (b, shift)), float(np.linalg.norm(rest)) / size
