@@ -33,6 +33,8 @@ _NEARLY = 30.0
 """A fit takes answers within so many times what counted as explained at first."""
 _FITS = 3
 """Fits without a new unit, after which a probe that leads nowhere is left to the next round."""
+_ASIDE = 12
+"""Probes that lead nowhere, after which it stops: the model, or what it stands on, is wrong."""
 _LARGEST = 2.5
 """Nine of ten rows have no residual beyond this many deviations (ten outputs)."""
 _MISFIT = ("no kink", "no star", "drift", "known unit")
@@ -164,6 +166,8 @@ class Exploration:
             miss = self.misses(self.probes)
             aside = np.append(aside, np.zeros(len(miss) - len(aside), dtype=bool))
             bad = np.flatnonzero((miss > self.slack) & ~aside)
+            if np.count_nonzero(aside) > _ASIDE:
+                return False
             if len(bad) == 0:
                 if len(self.probes.points) >= wanted:
                     return not aside.any()
