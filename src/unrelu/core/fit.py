@@ -33,6 +33,7 @@ from unrelu.core.kronecker import Kronecker, kronecker_metric
 from unrelu.core.layered import Array, Blocks, Layered, Trace
 from unrelu.core.links import Link, Linked, apply_link
 from unrelu.core.moments import to_numpy
+from unrelu.core.row_blocks import RowBlocks, row_block_metric
 
 __all__ = ["RELU", "Activation", "FitConfig", "Fitted", "Layered", "Link", "fit_network"]
 
@@ -213,14 +214,7 @@ def _step(
     robust = xp.sqrt(1.0 / (1.0 + (scaled / cap) ** 2))
     gain = linked.gain * problem.weights * robust
     target = scaled * robust
-    metric = kronecker_metric(
-        net,
-        problem.x,
-        gain,
-        linked.coupling,
-        floor=problem.config.floor,
-        rows=problem.config.metric_rows,
-    )
+    metric = _metric(problem, net, gain, linked.coupling)
     outputs = gain.shape[1]
     products = 100 * problem.config.inner
     if isinstance(problem.x, np.ndarray) and net.parameters * outputs <= products:
@@ -234,13 +228,25 @@ def _step(
     return direction, 2.0 * slope - curve
 
 
+def _metric(
+    problem: _Problem, net: Layered, gain: Array, coupling: Array | None
+) -> Kronecker | RowBlocks:
+    """Return exact blocks per unit where that costs no more than a step, else a product."""
+    config = problem.config
+    if max(block.shape[1] for block in net.blocks()) <= config.inner:
+        return row_block_metric(net, problem.x, gain, coupling, floor=config.floor)
+    return kronecker_metric(
+        net, problem.x, gain, coupling, floor=config.floor, rows=config.metric_rows
+    )
+
+
 def _dense(
     problem: _Problem,
     net: Layered,
     gain: Array,
     coupling: Array | None,
     target: Array,
-    metric: Kronecker,
+    metric: Kronecker | RowBlocks,
     damping: float,
 ) -> tuple[Blocks, float, float]:
     """Solve the normal equations by Cholesky, in chunks of rows."""
@@ -321,7 +327,7 @@ def _conjugate_gradients(
     gain: Array,
     coupling: Array | None,
     target: Array,
-    metric: Kronecker,
+    metric: Kronecker | RowBlocks,
     damping: float,
 ) -> tuple[Blocks, float, float]:
     """Solve ``(J^T J + damping M) v = J^T target``, preconditioned by M."""

@@ -1,0 +1,360 @@
+"""Exact extraction of a network with one hidden layer that may only be asked in a box.
+
+Setting
+-------
+``f(x) = A x + c + sum_j u_j relu(<w_j, x> + b_j)`` on ``low <= x <= high``, with m >= 1
+outputs; the answers are values, a softmax's probabilities or a single probability, in double or
+single precision. Only the function in the box is asked for: a unit that is on, or off, in all
+of it belongs to the affine part.
+
+Assumptions
+-----------
+Corners of random density, uniform points and the data (if given) switch every unit that
+matters; hyperplanes are far enough apart to be told apart at the noise of the answers.
+
+Guarantee
+---------
+RECOVERED: the network agreed with every held-out answer (uniform points, corners of random
+density, data) within what the noise of the answers allows, that noise is far below their
+spread, and no answer of the run contradicts it. APPROXIMATED: the same with coarse answers.
+
+The algorithm
+-------------
+1. Measure the noise (:func:`~unrelu.extraction.box_target.measure_noise`), and the affine
+   function around one point (``Exploration.start``).
+2. Predict probes: corners of random density, uniform points, data, points on chords between
+   them. Where the prediction fails, follow the chord from the nearest explained probe to the
+   first unknown hyperplane (:func:`~unrelu.extraction.box_follow.find_first_kink`), measure the
+   unit behind it by a one-sided star on the residual
+   (:func:`~unrelu.extraction.box_follow.measure_star`), add it, and predict again
+   (``Exploration.explore``). Probes are asked once: predicting them again costs nothing.
+3. Fit all parameters to all answers, with enough of them on both sides of every unit
+   (``BoxRun.settle``); what counts as explained shrinks to the noise. Explore again, until
+   nothing is left.
+4. Units that do not switch in the box, or say nothing beyond the noise, are dropped; the
+   signs of the others are resolved where they are determined.
+5. Certificate at fresh inputs. What fails there becomes probes for another round, and a fresh
+   certificate ends that.
+
+Why so: lines alone meet few of the units, as most chords of a box are short and sums of many
+coordinates concentrate; a gradient measured on the residual may step across every unit that is
+known already, so steps are long, and long steps are what coarse answers need.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import numpy as np
+
+from unrelu._random import RandomState, as_generator
+from unrelu._types import ArrayLike, FloatArray
+from unrelu.core.answers import look_for_probabilities
+from unrelu.core.breakdown import Breakdown, as_breakdown
+from unrelu.core.explain import explained
+from unrelu.core.price import Price
+from unrelu.core.record import Remembered, remembered, with_plan
+from unrelu.errors import BudgetExhausted, InvalidInput
+from unrelu.extraction.box_explore import Answers, Exploration
+from unrelu.extraction.box_points import BoxInputs
+from unrelu.extraction.box_target import BoxTarget, measure_noise
+from unrelu.extraction.box_units import folded, merged, network_in, without_skip
+from unrelu.lines.domains import Domain, as_domain
+from unrelu.networks import ReLUNetwork
+from unrelu.progress import Progress, as_progress
+from unrelu.result import Certificate, Provenance, RecoveryResult, StageReport, Status
+
+__all__ = ["BoxConfig", "BoxResult", "extract_in_box"]
+
+
+@dataclasses.dataclass(frozen=True)
+class BoxConfig:
+    """Sizes of the extraction in a box."""
+
+    probes: int = 1000
+    """Probes that must be explained before a certificate is asked: a unit that one probe in 200
+    switches is missed once in 150 runs."""
+    rounds: int = 4
+    """Rounds of fitting and exploring, and certificates, at most."""
+    most_units: int = 4096
+    """Units beyond which it gives up."""
+    accept: float = 30.0
+    """Deviations of an answer by which a prediction may be off: rounding inside a network has
+    longer tails than a Gaussian, and its size depends on the input."""
+    held_out: int = 1000
+    """Held-out inputs of each kind; of corners, which switch most, twice as many."""
+    exact: float = 1e-5
+    """Noise over the answers' spread up to which agreement within it is called exact."""
+
+
+@dataclasses.dataclass(frozen=True, repr=False)
+class BoxResult(RecoveryResult):
+    """A network that equals the target in a box.
+
+    Attributes
+    ----------
+    width
+        Units that switch in the box.
+    signs_determined
+        Whether the network has no skip term: its units point the right way.
+    noise
+        Measured deviation of an answer, as it was read.
+    answers
+        ``"values"`` or ``"log-odds"``: what the network computes.
+    low, high
+        The box, ``(d,)`` each.
+    """
+
+    width: int = 0
+    signs_determined: bool = False
+    noise: float = 0.0
+    answers: str = "values"
+    low: FloatArray | None = None
+    high: FloatArray | None = None
+
+
+def price_in_box(d: int, m: int, units: float) -> Price:
+    """Return the price of a box: stars and chords, probes, the fit, the certificate."""
+    stars = units * (1.6 * d * (2.0 if m == 1 else 1.0) + 40.0)
+    low = 1500.0 + 3.0 * d + stars + 4000.0
+    return round(0.6 * low), round(2.0 * low)
+
+
+def extract_in_box(
+    oracle: Any,
+    *,
+    domain: tuple[ArrayLike, ArrayLike] | None = None,
+    data: ArrayLike | None = None,
+    answers: Literal["auto", "values", "probabilities"] = "auto",
+    rng: RandomState = None,
+    budget: int | None = None,
+    progress: Progress | None = None,
+    config: BoxConfig | None = None,
+) -> BoxResult:
+    """Recover a network with one hidden layer in a box of inputs.
+
+    Parameters
+    ----------
+    oracle
+        An :class:`~unrelu.oracles.Oracle`, or anything that
+        :func:`~unrelu.oracles.as_oracle` takes.
+    domain
+        ``(low, high)``, numbers or arrays of length d; None: the oracle's own box.
+    data
+        Rows like those the target is meant for, ``(n, d)``; parts outside the box are moved to
+        its faces.
+    answers
+        ``"probabilities"`` are read as logits; ``"auto"`` looks at a few answers.
+    rng
+        Seed or generator; the same seed gives the same result.
+    budget
+        Queries that may be asked.
+    progress
+        Receives updates while it runs.
+    config
+        Sizes.
+    """
+    target = remembered(oracle)
+    if domain is None and target.box is None:
+        raise InvalidInput("give the box: domain=(low, high), or connect(..., input_range=...)")
+    area = as_domain(target.box if domain is None else domain, target.input_dim)  # type: ignore[arg-type]
+    if area.kind != "box":
+        raise InvalidInput("extract_in_box needs a box (low, high)")
+    if budget is not None:
+        target.meter.budget = budget
+    provenance = Provenance(
+        algorithm="extract_in_box",
+        seed=rng if isinstance(rng, int) else None,
+        options={"answers": answers, "data": data is not None},
+        target=target.identity,
+    )
+    run = BoxRun(target, area, as_generator(rng), as_progress(progress), config or BoxConfig())
+    run.provenance = provenance
+    try:
+        with as_breakdown():
+            run.look(answers, data)
+            result = run.searched()
+    except BudgetExhausted as error:
+        message = f"{error}; what was found until then is returned"
+        result = run.result(Status.BUDGET_EXHAUSTED, message, None)
+    except Breakdown as error:
+        result = run.result(Status.NUMERICAL_FAILURE, str(error), None)
+    return with_plan(explained(target, result, result.answers), target, oracle)
+
+
+class BoxRun:
+    """One run: what it knows, and its stages."""
+
+    provenance: Provenance
+
+    def __init__(
+        self,
+        target: Remembered,
+        area: Domain,
+        rng: np.random.Generator,
+        progress: Progress,
+        config: BoxConfig,
+    ) -> None:
+        self.target, self.area, self.rng = target, area, rng
+        self.progress, self.config = progress, config
+        self.stages: list[StageReport] = []
+        self.probabilities = False
+        self.search: Exploration | None = None
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[dict[str, Any]]:
+        """Charge and time what happens inside; details may be filled in."""
+        details: dict[str, Any] = {}
+        before, start = self.target.queries.total, time.perf_counter()
+        try:
+            with self.target.stage(name):
+                yield details
+        finally:
+            spent = self.target.queries.total - before
+            seconds = time.perf_counter() - start
+            self.stages.append(StageReport(name, spent, seconds, details=details))
+
+    def look(self, answers: str, data: ArrayLike | None) -> None:
+        """Find out what the answers are and how exact."""
+        low, high = self.area.low, self.area.high
+        with self.stage("calibration") as details:
+            found, seen = look_for_probabilities(
+                self.target, lambda n: self.area.draw(n, self.rng), ways_out=()
+            )
+            self.probabilities = answers == "probabilities" or (answers == "auto" and found)
+            single = bool((seen == seen.astype(np.float32)).all())
+            cube = BoxTarget(
+                self.target, self.area, probabilities=self.probabilities, single=single
+            )
+            noise = measure_noise(cube, self.rng)
+            details |= {"noise": noise.level, "float32": single}
+        if not math.isfinite(noise.level):
+            return
+        rows = None
+        if data is not None:
+            x = np.asarray(data, dtype=np.float64).reshape(-1, len(low))
+            rows = (np.clip(x, low, high) - low) / (high - low)
+        inputs = BoxInputs(len(low), rows)
+        self.search = Exploration(cube, inputs, noise, self.rng)
+
+    def searched(self) -> BoxResult:
+        """Explore, settle and certify, until a certificate passes or rounds end."""
+        search, config = self.search, self.config
+        if search is None:
+            return self.result(Status.NUMERICAL_FAILURE, _UNREAD, None)
+        with self.stage("exploration"):
+            search.begin()
+            d, m = search.target.dimension, search.target.outputs
+            self.target.allowance.plan(price_in_box(d, m, 0.0))
+            done = search.explore(config.probes, config.most_units)
+        for turn in range(config.rounds):
+            done = self.settle()
+            if not done:
+                break
+            status, message, certificate, failed = self.certify()
+            result = self.result(status, message, certificate)
+            if failed is None or turn == config.rounds - 1:
+                return result
+            self.target.meter.rebook("certificate", "exploration", self.stages[-1].queries)
+            search.take(failed)
+        return self.result(Status.PARTIAL, self.stalled(), None)
+
+    def settle(self) -> bool:
+        """Fit and explore in turn until all probes agree within the noise."""
+        search, config = self.search, self.config
+        assert search is not None
+        for _ in range(config.rounds):
+            before = search.units
+            with self.stage("fit") as details:
+                search.balance()
+                search.sharpen(config.accept)
+                details |= {"units": search.units, "explained within": search.slack}
+            with self.stage("exploration"):
+                done = search.explore(config.probes, config.most_units)
+            if done and search.units == before:
+                return search.slack <= 2.0 * config.accept
+        return False
+
+    def stalled(self) -> str:
+        """Say what is left unexplained."""
+        assert self.search is not None
+        miss = self.search.misses(self.search.probes)
+        bad = int(np.count_nonzero(miss > self.search.slack))
+        return (
+            f"{self.search.units} units were found, but {bad} of {len(miss)} probes of the box "
+            f"still disagree, by up to {miss.max():.2g} deviations of an answer; the target may "
+            "have more than one hidden layer, or units too close together for its precision. "
+            "Try another seed, or learn_from_queries"
+        )
+
+    def certify(self) -> tuple[Status, str, Certificate, Answers | None]:
+        """Compare with fresh answers: uniform points, corners, data."""
+        search, config = self.search, self.config
+        assert search is not None
+        n, inputs = config.held_out, search.inputs
+        kinds = [inputs.uniform(n, self.rng), inputs.corners(2 * n, self.rng)]
+        if inputs.data is not None:
+            kinds.append(inputs.likely(n, self.rng))
+        with self.stage("certificate"):
+            held = search.ask(np.concatenate(kinds), keep=False)
+        deviation = np.abs(held.values - search.network(held.points)).max(axis=1)
+        miss = search.misses(held)
+        read = np.isfinite(held.deviation)
+        spread = float(np.std(held.values[read], axis=0).max())
+        over = miss > max(config.accept, search.slack)
+        largest = float(deviation[read & ~over].max()) if (read & ~over).any() else 0.0
+        noise = float(np.median(held.deviation[read]))
+        certificate = Certificate.from_deviations(
+            deviation[read],
+            scale=spread,
+            tolerance=max(3.0 * largest, 5.0 * noise),
+            distribution="uniform, corner and data" if inputs.data is not None else "uniform and corner",
+        )
+        if over.any():
+            message = (
+                f"{int(over.sum())} of {int(read.sum())} held-out inputs deviate by up to "
+                f"{float(deviation[over].max()):.2g}, where the noise allows "
+                f"{config.accept * noise:.2g}: a unit that no probe switched; raise "
+                "BoxConfig.probes, or give data"
+            )
+            return Status.PARTIAL, message, certificate, held
+        message = f"{search.units} hidden units; {certificate}"
+        if noise <= config.exact * spread:
+            return Status.RECOVERED, message, certificate, None
+        return Status.APPROXIMATED, f"{message}; the answers are coarse", certificate, None
+
+    def result(self, status: Status, message: str, certificate: Certificate | None) -> BoxResult:
+        """Return what is known now."""
+        search = self.search
+        network: ReLUNetwork | None = None
+        signs = False
+        if search is not None:
+            network, signs = without_skip(
+                network_in(search.network, self.area.low, self.area.high), search.relative_error()
+            )
+        return BoxResult(
+            status=status,
+            message=message,
+            queries=self.target.queries,
+            provenance=self.provenance,
+            network=network,
+            certificate=certificate,
+            stages=tuple(self.stages),
+            width=0 if search is None else search.units,
+            signs_determined=signs,
+            noise=0.0 if search is None else search.noise.level,
+            answers="log-odds" if self.probabilities else "values",
+            low=self.area.low,
+            high=self.area.high,
+        )
+
+
+_UNREAD = (
+    "the probabilities underflow to 0 or 1 at nearly all inputs of the box, where their "
+    "logarithms cannot be read; give a smaller box, or ask the target for logits"
+)

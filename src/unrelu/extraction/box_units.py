@@ -1,0 +1,153 @@
+"""Units of a network in the unit cube: added, folded where they never switch, merged."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unrelu._types import BoolArray, FloatArray
+from unrelu.core.units import Units, resolve_signs
+from unrelu.networks import ReLUNetwork
+
+__all__ = [
+    "affine",
+    "audible",
+    "folded",
+    "merged",
+    "network_in",
+    "normalised",
+    "with_unit",
+    "without_skip",
+]
+
+
+def affine(linear: FloatArray, constant: FloatArray) -> ReLUNetwork:
+    """Return ``A x + c`` as a network without units."""
+    m, d = linear.shape
+    return ReLUNetwork([np.empty((0, d)), np.empty((m, 0))], [np.empty(0), constant], linear)
+
+
+def with_unit(
+    network: ReLUNetwork, weights: FloatArray, bias: float, outputs: FloatArray
+) -> ReLUNetwork:
+    """Return the network plus ``u relu(w x + b)``."""
+    return ReLUNetwork(
+        [
+            np.vstack([network.weights[0], weights]),
+            np.column_stack([network.weights[1], outputs]),
+        ],
+        [np.append(network.biases[0], bias), network.biases[1]],
+        network.skip,
+    )
+
+
+def _kept(network: ReLUNetwork, keep: BoolArray) -> ReLUNetwork:
+    return ReLUNetwork(
+        [network.weights[0][keep], network.weights[1][:, keep]],
+        [network.biases[0][keep], network.biases[1]],
+        network.skip,
+    )
+
+
+def normalised(network: ReLUNetwork) -> ReLUNetwork:
+    """Return the same function with unit rows."""
+    size = np.linalg.norm(network.weights[0], axis=1)
+    size = np.where(size > 0, size, 1.0)
+    return ReLUNetwork(
+        [network.weights[0] / size[:, None], network.weights[1] * size],
+        [network.biases[0] / size, network.biases[1]],
+        network.skip,
+    )
+
+
+def reach(weights: FloatArray, biases: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the least and largest preactivation of each unit in the unit cube, ``(k,)``."""
+    low = biases + np.minimum(weights, 0.0).sum(axis=1)
+    return low, biases + np.maximum(weights, 0.0).sum(axis=1)
+
+
+def audible(network: ReLUNetwork, noise: float) -> ReLUNetwork:
+    """Drop units whose bend nowhere in the cube exceeds the noise of an answer."""
+    network = normalised(network)
+    low, high = reach(network.weights[0], network.biases[0])
+    bend = np.abs(network.weights[1]).max(axis=0) * np.minimum(-low, high)
+    return _kept(network, bend > noise)
+
+
+def folded(network: ReLUNetwork, least: float) -> ReLUNetwork:
+    """Move units that are on in the whole cube to the affine part; drop those that are off.
+
+    ``least`` is how far a preactivation must reach beyond zero to count (unit rows).
+    """
+    network = normalised(network)
+    low, high = reach(network.weights[0], network.biases[0])
+    on = (low >= -least) & (high > least)
+    assert network.skip is not None
+    outputs = network.weights[1][:, on]
+    moved = ReLUNetwork(
+        network.weights,
+        [network.biases[0], network.biases[1] + outputs @ network.biases[0][on]],
+        network.skip + outputs @ network.weights[0][on],
+    )
+    return _kept(moved, ~on & (high > least))
+
+
+def merged(network: ReLUNetwork, apart: float) -> ReLUNetwork:
+    """Join units whose hyperplanes lie closer than ``apart`` (unit rows, biases included).
+
+    ``u relu(-z) = u relu(z) - u z``: two units that face each other differ by a linear part.
+    """
+    network = normalised(network)
+    rows = np.column_stack([network.weights[0], network.biases[0]])
+    outputs, constant = network.weights[1].copy(), network.biases[1].copy()
+    assert network.skip is not None
+    linear = network.skip.copy()
+    keep = np.ones(len(rows), dtype=bool)
+    for i in range(len(rows)):
+        for j in range(i):
+            sign = 1.0 if network.weights[0][i] @ network.weights[0][j] > 0 else -1.0
+            if not keep[j] or np.linalg.norm(rows[i] - sign * rows[j]) > apart:
+                continue
+            if sign < 0:
+                linear -= np.outer(outputs[:, i], network.weights[0][j])
+                constant -= outputs[:, i] * network.biases[0][j]
+            outputs[:, j] += outputs[:, i]
+            keep[i] = False
+            break
+    joined = ReLUNetwork([network.weights[0], outputs], [network.biases[0], constant], linear)
+    return _kept(joined, keep)
+
+
+def network_in(network: ReLUNetwork, low: FloatArray, high: FloatArray) -> ReLUNetwork:
+    """Return a network over the unit cube as one over the box ``low <= x <= high``."""
+    scale = 1.0 / (high - low)
+    rows = network.weights[0] * scale
+    assert network.skip is not None
+    linear = network.skip * scale
+    return normalised(
+        ReLUNetwork(
+            [rows, network.weights[1]],
+            [network.biases[0] - rows @ low, network.biases[1] - linear @ low],
+            linear,
+        )
+    )
+
+
+def without_skip(network: ReLUNetwork, error: float) -> tuple[ReLUNetwork, bool]:
+    """Turn units over so that the skip term vanishes, where that is determined.
+
+    Parameters
+    ----------
+    error
+        Of the skip term, over its largest entry.
+    """
+    rows, skip = network.weights[0], network.skip
+    assert skip is not None
+    zero = np.zeros(network.input_dim)
+    anchors = -network.biases[0][:, None] * rows / (rows**2).sum(axis=1, keepdims=True)
+    units = Units(
+        rows, anchors, network.weights[1], skip, zero, network(zero[None])[0], rows
+    )
+    turn = resolve_signs(units, error * max(float(np.abs(skip).max(initial=0.0)), 1e-300))
+    if turn is None:
+        return network, False
+    return units.turned(turn).network(skip=False), True

@@ -1,0 +1,63 @@
+"""The layers above a known first layer, as a function over a cube.
+
+With full row rank every ``h = relu(W x + b) >= 0`` is reached by ``x = W^+ (z - b)``, with
+``z = h`` where a unit is on and a little below zero where it is off. So the layers above are
+asked like any network in a box.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unrelu._types import FloatArray
+from unrelu.extraction.two_hidden_rows import Read, Rows
+from unrelu.networks import ReLUNetwork
+
+__all__ = ["TopTarget", "stacked"]
+
+_OFF = 0.25
+"""Where units that are off are held, over the deviation of an input's coordinate: beyond what
+errors of a row could switch on again."""
+
+
+class TopTarget:
+    """Values over ``h = high * y``, y in the unit cube; a :class:`CubeTarget`.
+
+    Parameters
+    ----------
+    high
+        Largest heights that typical inputs reach, ``(k,)``.
+    """
+
+    def __init__(self, read: Read, rows: Rows, high: FloatArray, outputs: int) -> None:
+        self.read, self.rows, self.high = read, rows, high
+        self.dimension, self.outputs = rows.count, outputs
+        self.inverse = np.linalg.pinv(rows.weights)
+
+    def cube(self, x: FloatArray) -> FloatArray:
+        """Return the cube point that inputs ``(n, d)`` reach."""
+        return np.clip(self.rows.heights(x) / self.high, 0.0, None)
+
+    def ask(self, cube: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Ask at heights ``high * cube``."""
+        z = np.where(cube > 0.0, cube * self.high, -_OFF)
+        x, values, deviation = self.read((z - self.rows.biases) @ self.inverse.T)
+        return self.cube(x), values, np.where(np.isfinite(deviation), 0.0, np.nan)
+
+
+def stacked(rows: Rows, top: ReLUNetwork, inputs: FloatArray) -> ReLUNetwork:
+    """Put a network of heights on top of the first layer.
+
+    A skip term that is left is carried by one more unit an output that is always on at
+    typical inputs ``(n, d)``.
+    """
+    weights, biases = [rows.weights, *top.weights], [rows.biases, *top.biases]
+    if top.skip is not None:
+        carried = np.maximum(rows.heights(inputs), 0.0) @ top.skip.T
+        shift = 2.0 * np.abs(carried).max(axis=0) + 1.0
+        m = len(shift)
+        weights[1] = np.vstack([weights[1], top.skip])
+        biases[1] = np.append(biases[1], shift)
+        weights[2] = np.column_stack([weights[2], np.eye(m)])
+        biases[2] = biases[2] - shift
+    return ReLUNetwork(weights, biases)
