@@ -39,6 +39,7 @@ from unrelu.diagnostics import Diagnosis, diagnose
 from unrelu.errors import BudgetExhausted, InvalidInput
 from unrelu.extraction import accepts as extraction
 from unrelu.extraction.three_layer import ThreeLayerResult
+from unrelu.labels import accepts as labels
 from unrelu.learner import accepts as learner
 from unrelu.lines.domains import as_domain
 from unrelu.lines.facts import Area, Facts, Offer, follow_hyperplanes
@@ -47,6 +48,7 @@ from unrelu.oracles import as_oracle
 from unrelu.oracles.base import Oracle, Wrapper
 from unrelu.progress import Progress, as_progress
 from unrelu.result import Provenance, RecoveryResult, StageReport, Status
+from unrelu.smooth import accepts as smooth
 from unrelu.span import accepts as span
 from unrelu.span.algorithm import SpanResult
 
@@ -55,6 +57,12 @@ __all__ = ["DeepSpanResult", "ExtractionPlan", "extract", "plan_extraction"]
 METHODS: tuple[Callable[[Facts], Offer | None], ...] = (
     extraction.two_layers,
     extraction.three_layers,
+    extraction.noisy_answers,
+    extraction.two_hidden_noisy,
+    extraction.in_a_box,
+    extraction.any_depth,
+    labels.network_of_labels,
+    smooth.smooth_layer,
     learner.learned_copy,
     span.span_of_values,
     span.span_of_labels,

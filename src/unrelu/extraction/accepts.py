@@ -4,22 +4,44 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from typing import Literal
 
 import numpy as np
 
 from unrelu.core.explain import target_changed
-from unrelu.core.price import Price, price_three_layer, price_two_layer
+from unrelu.core.price import (
+    Price,
+    price_any_depth,
+    price_noisy,
+    price_three_layer,
+    price_two_layer,
+)
 from unrelu.core.record import Remembered
+from unrelu.extraction.box import extract_in_box, price_in_box
+from unrelu.extraction.noisy import extract_from_noisy
+from unrelu.extraction.peel import extract_any_depth
 from unrelu.extraction.three_layer import ThreeLayerResult, extract_three_layer
+from unrelu.extraction.two_hidden import extract_two_hidden, price_two_hidden
 from unrelu.extraction.two_layer import TwoLayerConfig, TwoLayerResult, extract_two_layer
 from unrelu.lines.facts import Facts, Merit, Offer, follow_hyperplanes
 from unrelu.lines.first_look import FirstLookConfig
 from unrelu.progress import Progress
 from unrelu.result import RecoveryResult, Status
 
-__all__ = ["price_of_three_layers", "price_of_two_layers", "three_layers", "two_layers"]
+__all__ = [
+    "any_depth",
+    "in_a_box",
+    "noisy_answers",
+    "price_of_three_layers",
+    "price_of_two_layers",
+    "three_layers",
+    "two_hidden_noisy",
+    "two_layers",
+]
 
 TWO, THREE = "extract_two_layer", "extract_three_layer"
+NOISY, BOX, TWO_HIDDEN = "extract_from_noisy", "extract_in_box", "extract_two_hidden"
+ANY_DEPTH = "extract_any_depth"
 
 MOSTLY = 0.7
 PARALLEL = 0.99
@@ -59,9 +81,15 @@ def two_layers(facts: Facts) -> Offer | None:
     elif facts.diagnosis.kind == "constant":
         reason = "the answers never changed"
     elif facts.area == "box":
-        reason = "inputs are limited to a range: one hidden layer is assumed"
+        if facts.tried(BOX) is None:
+            return None
+        merit, reason = Merit.RETRY, "another search of the box is tried"
     elif facts.coarse:
         return None
+    elif facts.rounded:
+        if facts.tried(NOISY) is None or facts.tried(TWO_HIDDEN) is not None:
+            return None
+        merit, reason = Merit.RETRY, "differences of single answers are tried"
     elif isinstance(deep, ThreeLayerResult) and facts.deeper:
         merit = Merit.RETRY
         if _clustered(deep, facts.hyperplanes):
@@ -130,6 +158,8 @@ def three_layers(facts: Facts) -> Offer | None:
         return None
     if facts.tried(THREE) is not None or facts.diagnosis.kind == "constant":
         return None
+    if facts.rounded:
+        return None
     flat, look = facts.tried(TWO), facts.look
     merit = Merit.NETWORK
     if flat is not None:
@@ -152,3 +182,116 @@ def three_layers(facts: Facts) -> Offer | None:
 
 def _three(target: Remembered, rng: np.random.Generator, progress: Progress) -> RecoveryResult:
     return extract_three_layer(target, rng=rng, progress=progress)
+
+
+def _surely_deep(facts: Facts) -> bool:
+    """Whether hyperplanes bend beyond doubt: a single one may be a cluster's, or its noise."""
+    look = facts.look
+    return look is not None and look.deeper > 0 and (look.deeper > 1 or look.first < FEW)
+
+
+def noisy_answers(facts: Facts) -> Offer | None:
+    """Offer to fit one hidden layer to answers of few digits."""
+    if not facts.everywhere or not facts.affine_pieces or facts.coarse:
+        return None
+    if facts.tried(NOISY) is not None or facts.diagnosis.kind == "constant":
+        return None
+    seen = facts.diagnosis
+    if not facts.rounded and facts.tried(TWO) is None:
+        return None
+    merit = Merit.NETWORK
+    if _surely_deep(facts) or not facts.rounded:
+        if facts.rounded and facts.tried(TWO_HIDDEN) is None:
+            return None
+        merit = Merit.RETRY
+    kind = "probabilities" if facts.probabilities else "values"
+    reason = f"the answers are {kind} of {seen.precision}: one hidden layer is fitted to them"
+    return Offer(
+        NOISY, "one hidden layer, fitted to the answers within their noise", reason, merit,
+        price_noisy(seen.input_dim, seen.output_dim, facts.hyperplanes),
+        functools.partial(_noisy, facts),
+    )  # fmt: skip
+
+
+def _answers(facts: Facts) -> Literal["auto", "probabilities"]:
+    return "probabilities" if facts.probabilities else "auto"
+
+
+def _noisy(
+    facts: Facts, target: Remembered, rng: np.random.Generator, progress: Progress
+) -> RecoveryResult:
+    return extract_from_noisy(target, answers=_answers(facts), rng=rng, progress=progress)
+
+
+def two_hidden_noisy(facts: Facts) -> Offer | None:
+    """Offer to fit two hidden layers to answers of few digits."""
+    if not facts.everywhere or not facts.affine_pieces or facts.coarse:
+        return None
+    if facts.tried(TWO_HIDDEN) is not None or not facts.rounded:
+        return None
+    flat = facts.tried(NOISY)
+    if _surely_deep(facts):
+        merit, reason = Merit.NETWORK, f"{facts.look}: more than one hidden layer"
+    elif flat is not None and facts.look is not None:
+        merit, reason = Merit.RETRY, "one hidden layer does not explain the answers"
+    else:
+        return None
+    seen, k = facts.diagnosis, facts.hyperplanes
+    first = max(1.0, facts.first_share * k)
+    return Offer(
+        TWO_HIDDEN, "two hidden layers, fitted to the answers within their noise", reason, merit,
+        price_two_hidden(seen.input_dim, seen.output_dim, first, max(1.0, k - first)),
+        functools.partial(_two_hidden, facts),
+    )  # fmt: skip
+
+
+def _two_hidden(
+    facts: Facts, target: Remembered, rng: np.random.Generator, progress: Progress
+) -> RecoveryResult:
+    return extract_two_hidden(target, answers=_answers(facts), rng=rng, progress=progress)
+
+
+def in_a_box(facts: Facts) -> Offer | None:
+    """Offer to recover one hidden layer where inputs are limited to a range."""
+    if facts.area != "box" or not facts.affine_pieces or facts.tried(BOX) is not None:
+        return None
+    if facts.diagnosis.kind == "constant":
+        return None
+    seen = facts.diagnosis
+    return Offer(
+        BOX, "one hidden layer in a box", "inputs are limited to a range: one hidden layer is "
+        "assumed", Merit.NETWORK, price_in_box(seen.input_dim, seen.output_dim, facts.hyperplanes),
+        functools.partial(_in_box, facts),
+    )  # fmt: skip
+
+
+def _in_box(
+    facts: Facts, target: Remembered, rng: np.random.Generator, progress: Progress
+) -> RecoveryResult:
+    if isinstance(facts.domain, str):
+        raise TypeError("a box has corners")
+    return extract_in_box(
+        target, domain=facts.domain, data=target.data, answers=_answers(facts), rng=rng,
+        progress=progress,
+    )  # fmt: skip
+
+
+def any_depth(facts: Facts) -> Offer | None:
+    """Offer to peel layer by layer where two hidden layers do not explain exact answers."""
+    if facts.tried(THREE) is None or facts.tried(ANY_DEPTH) is not None or not facts.deeper:
+        return None
+    if facts.coarse or facts.rounded:
+        return None
+    seen = facts.diagnosis
+    return Offer(
+        ANY_DEPTH, "any number of hidden layers, one after the other",
+        "two hidden layers do not explain the answers", Merit.RETRY,
+        price_any_depth(seen.input_dim, seen.output_dim, facts.hyperplanes),
+        functools.partial(_any_depth, facts),
+    )  # fmt: skip
+
+
+def _any_depth(
+    facts: Facts, target: Remembered, rng: np.random.Generator, progress: Progress
+) -> RecoveryResult:
+    return extract_any_depth(target, answers=_answers(facts), rng=rng, progress=progress)

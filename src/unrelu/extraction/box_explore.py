@@ -242,9 +242,7 @@ class Exploration:
         self.network = fit_all(
             self.network, rows.points, rows.values, far * rows.deviation, steps=_STEPS
         )
-        self.network = fit_all(
-            self.network, rows.points, rows.values, rows.deviation, steps=steps
-        )
+        self.network = fit_all(self.network, rows.points, rows.values, rows.deviation, steps=steps)
 
     def balance(self) -> None:
         """Ask for more answers where a unit has too few on one of its sides for the fit."""
@@ -265,7 +263,9 @@ class Exploration:
         usual = float(np.quantile(self.misses(rows), 0.9)) / _LARGEST
         self.slack = accept * max(1.0, usual)
         every = self.seen()
-        self.log(f"sharpened k={self.units} n={len(rows.points)}/{len(every.points)} {np.quantile(self.misses(every), [.5, .9, .99, .999, 1])} slack {self.slack}")
+        self.log(
+            f"sharpened k={self.units} n={len(rows.points)}/{len(every.points)} {np.quantile(self.misses(every), [0.5, 0.9, 0.99, 0.999, 1])} slack {self.slack}"
+        )
 
     def relative_error(self) -> float:
         """Return the model's error over the spread, as far as exploring tells."""

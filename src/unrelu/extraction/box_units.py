@@ -144,9 +144,7 @@ def without_skip(network: ReLUNetwork, error: float) -> tuple[ReLUNetwork, bool]
     assert skip is not None
     zero = np.zeros(network.input_dim)
     anchors = -network.biases[0][:, None] * rows / (rows**2).sum(axis=1, keepdims=True)
-    units = Units(
-        rows, anchors, network.weights[1], skip, zero, network(zero[None])[0], rows
-    )
+    units = Units(rows, anchors, network.weights[1], skip, zero, network(zero[None])[0], rows)
     turn = resolve_signs(units, error * max(float(np.abs(skip).max(initial=0.0)), 1e-300))
     if turn is None:
         return network, False

@@ -336,9 +336,7 @@ class TwoHiddenRun:
         member, _ = segments.hits(
             trace.normal[None], np.array([trace.offset]), np.array([0.05 * step])
         )
-        flat = [
-            segments.crossings(line)[k] for line, k in enumerate(member[0]) if k >= 0
-        ]
+        flat = [segments.crossings(line)[k] for line, k in enumerate(member[0]) if k >= 0]
         if len(flat) < 2:
             return False
         places = base + np.array(flat[:6]) @ plane
@@ -473,9 +471,13 @@ class TwoHiddenRun:
             )
         widths = "-".join(map(str, self.network.hidden_widths))
         if noise <= config.exact * spread:
-            return self.result(Status.RECOVERED, f"hidden layers {widths}; {certificate}", certificate)
+            return self.result(
+                Status.RECOVERED, f"hidden layers {widths}; {certificate}", certificate
+            )
         return self.result(
-            Status.APPROXIMATED, f"hidden layers {widths}; {certificate}; coarse answers", certificate
+            Status.APPROXIMATED,
+            f"hidden layers {widths}; {certificate}; coarse answers",
+            certificate,
         )
 
     def result(

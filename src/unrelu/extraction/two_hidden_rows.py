@@ -215,7 +215,9 @@ def _changes(
     _, y, _ = read(np.concatenate([on, on + step, off, off - step]))
     y = y.reshape(4, places, -1)
     change = [np.abs(y[i + 1] - y[i]).max(axis=1) for i in (0, 2)]
-    beyond, before = (float(np.mean(c[np.isfinite(c)])) if np.isfinite(c).any() else 0.0 for c in change)
+    beyond, before = (
+        float(np.mean(c[np.isfinite(c)])) if np.isfinite(c).any() else 0.0 for c in change
+    )
     return beyond, before
 
 
