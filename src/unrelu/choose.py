@@ -477,6 +477,9 @@ def _in_own_units(result: RecoveryResult, frame: Frame) -> RecoveryResult:
         changes["first_weights"] = rows / frame.scale / length[:, None]
         changes["first_biases"] = biases / length
     if result.certificate is not None:
-        told = f"{result.certificate.distribution}, with centre and scale of {frame.source}"
-        changes["certificate"] = dataclasses.replace(result.certificate, distribution=told)
+        told = result.certificate.distribution.replace("standard Gaussian", "Gaussian")
+        told = f"{told} (centre and scale: {frame.source})"
+        certificate = dataclasses.replace(result.certificate, distribution=told)
+        changes["certificate"] = certificate
+        changes["message"] = result.message.replace(str(result.certificate), str(certificate))
     return dataclasses.replace(result, **changes)

@@ -93,7 +93,7 @@ def test_a_network_over_raw_features_is_recovered(seed, given):
     f = truth(x)
     # The certificate's own tolerance; rounding of inputs far from zero costs a digit or two.
     assert np.abs(result.network(x) - f).max() < 1e-6 * f.std()
-    assert "centre and scale" in result.certificate.distribution
+    assert "centre and scale:" in result.certificate.distribution
 
 
 def test_probabilities_that_are_sure_of_themselves_at_the_origin():

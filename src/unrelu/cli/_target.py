@@ -32,8 +32,15 @@ def _shared(
                      show_default="as the target says, or flat"),
     ] = None,
     scale: Annotated[
-        float, typer.Option(help="Ask the target at SCALE times x: 255 for pixels.")
-    ] = 1.0,
+        str,
+        typer.Option(help="Ask the target at SCALE times x: 255 for pixels, or one number a "
+                     "feature: 1,0.001,250."),
+    ] = "1",
+    data: Annotated[
+        str | None,
+        typer.Option(help="Rows like those the model is meant for (.npy, .csv, .parquet): they "
+                     "tell where inputs lie and in which units.", show_default="found by asking"),
+    ] = None,
     input_range: Annotated[
         str | None,
         typer.Option("--range", help="LOW,HIGH of what the target takes; nothing outside is "
@@ -139,7 +146,8 @@ def connect_options() -> dict[str, Any]:
         return {}
     return {
         "shape": _numbers(given.get("shape"), int, "--shape", "sizes such as 28,28"),
-        "scale": given.get("scale", 1.0),
+        "scale": _scale(given.get("scale")),
+        "data": given.get("data"),
         "input_range": _pair(given.get("input_range")),
         "output": given.get("output_name"),
         "name": given.get("name"),
@@ -168,6 +176,11 @@ def _numbers(text: str | None, kind: type, option: str, what: str) -> tuple[Any,
         return tuple(kind(part) for part in text.split(","))
     except ValueError as error:
         raise InvalidInput(f"{option} takes {what}, got {text!r}") from error
+
+
+def _scale(text: str | None) -> float | tuple[float, ...]:
+    numbers = _numbers(text, float, "--scale", "a number such as 255, or one a feature") or (1.0,)
+    return numbers[0] if len(numbers) == 1 else numbers
 
 
 def _pair(text: str | None) -> tuple[float, float] | None:
