@@ -19,7 +19,7 @@ PAGE = ROOT / "docs" / "architecture.md"
 PICTURE = ROOT / "docs" / "figures" / "architecture.svg"
 
 #: The picture's rows, from the top down: imports go down.
-ROWS = (
+LEVELS = (
     ("cli",),
     ("report",),
     ("choose", "modular"),
@@ -54,7 +54,7 @@ def edges() -> Counter[tuple[str, str]]:
 def drawn() -> Any:
     """Return what the picture shows, to tell whether it is current."""
     counted = [[*pair, count] for pair, count in sorted(edges().items())]
-    return [list(map(list, ROWS)), counted, sorted(_sizes().items())]
+    return [list(map(list, LEVELS)), counted, sorted(_sizes().items())]
 
 
 def _sizes() -> Counter[str]:
@@ -70,8 +70,8 @@ def draw(path: Path = PICTURE) -> None:
     import matplotlib.pyplot as plt
 
     places = {
-        name: ((i + 0.5) / len(row), 1 - (level + 0.5) / len(ROWS))
-        for level, row in enumerate(ROWS)
+        name: ((i + 0.5) / len(row), 1 - (level + 0.5) / len(LEVELS))
+        for level, row in enumerate(LEVELS)
         for i, name in enumerate(row)
     }
     figure, axis = plt.subplots(figsize=(10, 7.5), layout="constrained")
@@ -80,7 +80,7 @@ def draw(path: Path = PICTURE) -> None:
     for (source, target), count in sorted(edges().items()):
         if source != target and source in places and target in places:
             (x, y), (u, v) = places[source], places[target]
-            straight = abs(y - v) * len(ROWS) < 1.5
+            straight = abs(y - v) * len(LEVELS) < 1.5
             axis.annotate(
                 "", xy=(u, v + 0.03), xytext=(x, y - 0.03), zorder=1,
                 arrowprops={"arrowstyle": "-|>", "color": "#0b62c4", "alpha": 0.45,

@@ -18,6 +18,7 @@ import os
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -109,6 +110,8 @@ class Ledger:
         except OSError as error:  # a name too long, a folder that may not be searched
             raise LedgerError(f"cannot use {self.path}: {error.strerror}") from error
         self._db = connect(self.path, read_only=read_only, max_bytes=self.max_bytes)
+        # A ledger that nobody closes is closed when it goes; Python 3.13 warns otherwise.
+        weakref.finalize(self, self._db.close).atexit = False
         self._keeps_first_points = self._has_table("first_points")
 
     def _has_table(self, name: str) -> bool:

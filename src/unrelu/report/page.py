@@ -42,57 +42,14 @@ def _duration(seconds: float) -> str:
 
 
 def _figures(audit: Audit) -> dict[str, Any]:
-    from unrelu.report.figures import (
-        Series,
-        bar_chart,
-        line_chart,
-        pictures_image,
-        weights_image,
-    )
+    from unrelu.report.figures import pictures_image, weights_image
 
-    line, leak, trade, spectrum, image = "", "", "", "", ""
-    if len(audit.line):
-        t, answers, clone = audit.line.T
-        # Less the straight line between the ends: what is left is made by the kinks.
-        chord = clone[0] + (clone[-1] - clone[0]) * (t - t[0]) / (t[-1] - t[0])
-        line = line_chart(
-            [Series("answers", t[::4].tolist(), (answers - chord)[::4].tolist(), dots=True),
-             Series("clone", t.tolist(), (clone - chord).tolist())],
-            x_label="position along a line through input space",
-            y_label="log-odds" if audit.diagnosis.kind == "probabilities" else "output",
-            description="Answers of the target along a line, and the clone through them",
-            marks=audit.kinks,
-        )  # fmt: skip
-    if audit.leaks:
-        leak = line_chart(
-            [Series("clone's error", [p.queries for p in audit.leaks],
-                    [max(p.error, 1e-16) for p in audit.leaks])],
-            x_label="queries", y_label="relative error", log_y=True,
-            description="Error of the clone against queries spent",
-        )  # fmt: skip
-    if audit.defences:
-        trade = bar_chart(
-            [d.name for d in audit.defences],
-            [d.attack_error or 0.0 for d in audit.defences],
-            y_label="over the answers' spread",
-            description="Error of the attack's clone behind each defence, and how much the "
-            "defence changes an honest user's answers",
-            dots=[d.answer_change for d in audit.defences],
-            key=("clone's error", "change for an honest user"),
-        )
-    values = audit.singular_values()
-    if len(values):
-        spectrum = line_chart(
-            [Series("singular values", list(range(1, len(values) + 1)), values.tolist(),
-                    dots=True)],
-            x_label="index", y_label="singular value", log_y=True,
-            description="Singular values: the directions of input space that the model looks at",
-        )  # fmt: skip
     shape = audit.image_shape
     rows = first_rows(audit.result)
+    values = audit.singular_values()
+    image = before = after = ""
     if shape is not None and len(rows) and np.prod(shape) == rows.shape[1]:
         image = weights_image(rows, shape)
-    before = after = ""
     if audit.blind is not None and shape is not None:
         before = pictures_image(audit.blind.before, shape)
         after = pictures_image(audit.blind.after, shape)
@@ -100,15 +57,79 @@ def _figures(audit: Audit) -> dict[str, Any]:
         "before": before,
         "after": after,
         "is_span": audit.findings.rank > 0,
-        "line_figure": line,
-        "leak_figure": leak,
-        "trade_figure": trade,
-        "spectrum_figure": spectrum,
+        "line_figure": _line_figure(audit),
+        "leak_figure": _leak_figure(audit),
+        "trade_figure": _trade_figure(audit),
+        "spectrum_figure": _spectrum_figure(values),
         "image": image,
         "singular_values": values.tolist(),
         "units": _units(rows),
         "line_rows": audit.line[:: max(1, len(audit.line) // 20)].tolist(),
     }
+
+
+def _line_figure(audit: Audit) -> str:
+    """Draw answers and clone along one line, less the straight line between the ends."""
+    from unrelu.report.figures import Series, line_chart
+
+    if not len(audit.line):
+        return ""
+    t, answers, clone = audit.line.T
+    # Less the straight line between the ends: what is left is made by the kinks.
+    chord = clone[0] + (clone[-1] - clone[0]) * (t - t[0]) / (t[-1] - t[0])
+    return line_chart(
+        [Series("answers", t[::4].tolist(), (answers - chord)[::4].tolist(), dots=True),
+         Series("clone", t.tolist(), (clone - chord).tolist())],
+        x_label="position along a line through input space",
+        y_label="log-odds" if audit.diagnosis.kind == "probabilities" else "output",
+        description="Answers of the target along a line, and the clone through them",
+        marks=audit.kinks,
+    )  # fmt: skip
+
+
+def _leak_figure(audit: Audit) -> str:
+    """Draw the clone's error against the queries spent."""
+    from unrelu.report.figures import Series, line_chart
+
+    if not audit.leaks:
+        return ""
+    return line_chart(
+        [Series("clone's error", [p.queries for p in audit.leaks],
+                [max(p.error, 1e-16) for p in audit.leaks])],
+        x_label="queries", y_label="relative error", log_y=True,
+        description="Error of the clone against queries spent",
+    )  # fmt: skip
+
+
+def _trade_figure(audit: Audit) -> str:
+    """Draw what each defence does to the attack, and to an honest user."""
+    from unrelu.report.figures import bar_chart
+
+    if not audit.defences:
+        return ""
+    return bar_chart(
+        [d.name for d in audit.defences],
+        [d.attack_error or 0.0 for d in audit.defences],
+        y_label="over the answers' spread",
+        description="Error of the attack's clone behind each defence, and how much the "
+        "defence changes an honest user's answers",
+        dots=[d.answer_change for d in audit.defences],
+        key=("clone's error", "change for an honest user"),
+    )
+
+
+def _spectrum_figure(values: FloatArray) -> str:
+    """Draw singular values: the directions of input space that the model looks at."""
+    from unrelu.report.figures import Series, line_chart
+
+    if not len(values):
+        return ""
+    return line_chart(
+        [Series("singular values", list(range(1, len(values) + 1)), values.tolist(),
+                dots=True)],
+        x_label="index", y_label="singular value", log_y=True,
+        description="Singular values: the directions of input space that the model looks at",
+    )  # fmt: skip
 
 
 def _units(rows: FloatArray) -> list[tuple[float, int]]:
