@@ -304,7 +304,7 @@ def _twice(rows: list[FloatArray], row: FloatArray) -> bool:
     """Whether a row is there already: a window may fall into two where a profile is straight."""
     size = float(np.linalg.norm(row))
     apart = [min(np.linalg.norm(row - r), np.linalg.norm(row + r)) for r in rows]
-    return min(apart, default=np.inf) < _SAME**2 * size
+    return bool(min(apart, default=np.inf) < _SAME**2 * size)
 
 
 def _known(rows: list[FloatArray], line: _Line, seen: _Seen) -> bool:
