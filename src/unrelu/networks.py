@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from unrelu._types import ArrayLike, FloatArray
-from unrelu.core.activations import KINDS, RELU, Activation, Disguise, activation
+from unrelu.activations import KINDS, RELU, Activation, Disguise, activation
 from unrelu.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Network:
         One vector per layer, ``(width_l,)``.
     activations
         One for all hidden layers or one each, by name or as
-        :class:`~unrelu.core.activations.Activation`.
+        :class:`~unrelu.activations.Activation`.
     skip
         ``(m, d)`` or None.
     """
