@@ -13,7 +13,7 @@ import numpy as np
 
 from unrelu._files import replace_file
 from unrelu._types import FloatArray
-from unrelu.core.activations import Activation, activation
+from unrelu.activations import Activation, activation
 from unrelu.errors import InvalidInput, MissingExtra
 from unrelu.networks import Network
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from unrelu._types import ArrayLike, FloatArray
-from unrelu.core.activations import Activation, activation
+from unrelu.activations import Activation, activation
 from unrelu.errors import InvalidInput
 from unrelu.networks import Network
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from unrelu._types import ArrayLike, FloatArray
-from unrelu.core.activations import KINDS, RELU, Activation, activation
+from unrelu.activations import KINDS, RELU, Activation, Disguise, activation
 from unrelu.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Network:
         One vector per layer, ``(width_l,)``.
     activations
         One for all hidden layers or one each, by name or as
-        :class:`~unrelu.core.activations.Activation`.
+        :class:`~unrelu.activations.Activation`.
     skip
         ``(m, d)`` or None.
     """
@@ -233,21 +233,17 @@ class Network:
         biases = [b.copy() for b in self.biases]
         activations = list(self.activations)
         for layer, phi in enumerate(self.activations):
-            disguise = KINDS[phi.name].disguise
+            disguise, beta = phi.kind.disguise, np.ones(1)
             if phi.name == "softplus":
-                beta = phi.parameters[..., 0]
-                inner, scale, shift, offset, name = beta, 1.0 / beta, 0.0, 0.0, "softplus"
-            elif disguise is not None:
-                inner, scale = disguise.inner, disguise.scale
-                shift, offset, name = disguise.shift, disguise.offset, disguise.usual
-            else:
+                disguise, beta = Disguise("softplus", 1.0, 1.0), phi.parameters[..., 0]
+            if disguise is None:
                 continue
-            factor = np.broadcast_to(inner, biases[layer].shape)
+            factor = np.broadcast_to(beta * disguise.inner, biases[layer].shape)
             weights[layer] *= factor[:, None]
-            biases[layer] = factor * biases[layer] + shift
-            biases[layer + 1] += offset * weights[layer + 1].sum(axis=1)
-            weights[layer + 1] *= scale
-            activations[layer] = activation(name)
+            biases[layer] = factor * biases[layer] + disguise.shift
+            biases[layer + 1] += disguise.offset * weights[layer + 1].sum(axis=1)
+            weights[layer + 1] *= disguise.scale / beta
+            activations[layer] = activation(disguise.usual)
         return Network(weights, biases, activations, self.skip)
 
     def _with(

@@ -287,9 +287,11 @@ def _data(run: SmoothRun, state: _Progress, width: int) -> tuple[FloatArray, Flo
         points = run.draw(max(int(rows * parameters / m), int(rows * least)))
         answers = run.ask(points)
     good = np.isfinite(answers).all(axis=1)
-    points = [points[good], *(profile.points for profile in state.profiles)]
-    answers = [answers[good], *(profile.answers for profile in state.profiles)]
-    return np.concatenate(points), np.concatenate(answers)
+    lines = state.profiles
+    return (
+        np.concatenate([points[good], *(profile.points for profile in lines)]),
+        np.concatenate([answers[good], *(profile.answers for profile in lines)]),
+    )
 
 
 def _concluded(run: SmoothRun, state: _Progress) -> tuple[Status, str]:

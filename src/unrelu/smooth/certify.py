@@ -56,7 +56,7 @@ def certify_layer(run: SmoothRun, layer: Layer, phi: Activation) -> Verdict:
     with run.stage("certificate") as details:
         points = np.concatenate([run.draw(config.samples), _others(run, config.samples)])
         answers = run.ask(points)
-    usable = np.isfinite(answers).all(axis=1)
+    usable = np.asarray(np.isfinite(answers).all(axis=1))
     samples = int(np.count_nonzero(usable[: config.samples]))
     if samples == 0:
         raise ValueError("no held-out answer could be read")

@@ -39,6 +39,7 @@ _SMOOTH = 0.4  # ... once halving them divides their deviations so, between four
 _TAIL = 1e-3  # ... but for those this much straighter than the others
 _ROUNDING = 64.0  # times the noise is what a straight piece may bend by
 _TELLING = 12  # windows of a line that tell the activation, about
+_MOST = 2**15  # points on a line: a unit takes fifty, so that 600 fit on it
 _LINES = 6  # most lines that are searched
 _INSIDE = 1.0  # preactivation at which steps along axes begin: every known activation rises there
 _SIDE = 45.0  # preactivation at which every known activation is straight, to all digits
@@ -90,6 +91,8 @@ def _search(run: SmoothRun, line: _Line) -> list[_Window]:
         where = np.flatnonzero(cells)
         if len(where) == 0:
             break
+        if len(t) + len(where) > _MOST:
+            return []  # it is straight nowhere
         middle = 0.5 * (t[where] + t[where + 1])
         new = run.ask(line.at(middle))
         now = np.zeros(len(cells))
@@ -304,7 +307,7 @@ def _twice(rows: list[FloatArray], row: FloatArray) -> bool:
     """Whether a row is there already: a window may fall into two where a profile is straight."""
     size = float(np.linalg.norm(row))
     apart = [min(np.linalg.norm(row - r), np.linalg.norm(row + r)) for r in rows]
-    return min(apart, default=np.inf) < _SAME**2 * size
+    return bool(min(apart, default=np.inf) < _SAME**2 * size)
 
 
 def _known(rows: list[FloatArray], line: _Line, seen: _Seen) -> bool:

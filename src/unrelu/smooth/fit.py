@@ -35,6 +35,10 @@ STALLED = 0.5
 PATIENCE = 6
 """It also ends when so many steps in turn lower the sum by less than this part: near the
 solution each lowers it a hundredfold, on the way there are slow ones."""
+DENSE = 3500
+"""Parameters of the inner layer up to which the normal matrix is factored: 100 MB, a second."""
+FORCING, PRODUCTS = 1e-4, 400
+"""Conjugate gradients end at this part of the first residual, or after so many products."""
 DAMPING, RISE, FALL = 1e-4, 8.0, 64.0
 """First damping, over the diagonal, and what it is multiplied and divided by."""
 
@@ -128,32 +132,90 @@ def _project(data: _Data, rows: FloatArray, phi: Activation) -> _State:
     return _State(rows, z, left, coefficients, residual, float(np.sum(residual**2)))
 
 
-def _normal(data: _Data, state: _State, phi: Activation) -> tuple[FloatArray, FloatArray]:
-    """Return the normal matrix ``(P, P)`` and the gradient ``(P,)`` of the inner layer."""
-    k, width = state.rows.shape
+def _gradient(data: _Data, state: _State, phi: Activation) -> tuple[FloatArray, FloatArray]:
+    """Return the weighted slopes ``(n, k)`` and the gradient ``(P,)`` of the inner layer."""
     slope = data.weights * phi.slope(state.z)
-    a = (slope[:, :, None] * data.x1[:, None, :]).reshape(len(slope), k * width)
-    shared = state.basis.T @ a
-    normal = a.T @ a - shared.T @ shared
-    u = state.coefficients[:k]
-    normal *= np.repeat(np.repeat(u @ u.T, width, axis=0), width, axis=1)
-    gradient = np.einsum("nj,na->ja", slope * (state.residual @ u.T), data.x1)
-    return normal, gradient.ravel()
+    u = state.coefficients[: len(state.rows)]
+    return slope, ((slope * (state.residual @ u.T)).T @ data.x1).ravel()
 
 
-def _step(normal: FloatArray, gradient: FloatArray, damping: float) -> FloatArray | None:
-    scale = np.diagonal(normal).copy()
-    scale = np.maximum(scale, np.finfo(np.float64).eps * max(float(scale.max()), 0.0))
-    if not scale.max() > 0.0:
+class _Dense:
+    """The normal matrix as it is, for as many parameters as can be factored."""
+
+    def __init__(self, data: _Data, state: _State, slope: FloatArray) -> None:
+        k, width = state.rows.shape
+        a = (slope[:, :, None] * data.x1[:, None, :]).reshape(len(slope), k * width)
+        shared = state.basis.T @ a
+        normal = a.T @ a - shared.T @ shared
+        u = state.coefficients[:k]
+        self.normal = normal * np.repeat(np.repeat(u @ u.T, width, axis=0), width, axis=1)
+
+    def solve(self, gradient: FloatArray, damping: float) -> FloatArray | None:
+        """Return the damped step."""
+        root = _root(np.diagonal(self.normal))
+        if root is None:
+            return None
+        matrix = self.normal / root[:, None] / root[None, :]
+        matrix[np.diag_indices_from(matrix)] += damping
+        try:
+            factor = scipy.linalg.cho_factor(matrix, overwrite_a=True, check_finite=False)
+        except np.linalg.LinAlgError:
+            return None
+        step = scipy.linalg.cho_solve(factor, gradient / root, check_finite=False) / root
+        return np.asarray(step)
+
+
+class _Products:
+    """The normal matrix by its products, for conjugate gradients with a block for each unit."""
+
+    def __init__(self, data: _Data, state: _State, slope: FloatArray) -> None:
+        self.x1, self.slope, self.basis = data.x1, slope, state.basis
+        self.u = state.coefficients[: len(state.rows)]
+        blocks = []
+        for j, size in enumerate(np.sum(self.u**2, axis=1)):
+            a = slope[:, j : j + 1] * data.x1
+            shared = state.basis.T @ a
+            blocks.append(size * (a.T @ a - shared.T @ shared))
+        self.blocks = np.stack(blocks)
+
+    def __matmul__(self, rows: FloatArray) -> FloatArray:
+        moved = (self.slope * (self.x1 @ rows.T)) @ self.u
+        moved = moved - self.basis @ (self.basis.T @ moved)
+        return np.asarray((self.slope * (moved @ self.u.T)).T @ self.x1)
+
+    def solve(self, gradient: FloatArray, damping: float) -> FloatArray | None:
+        """Return the damped step, to a part of its length."""
+        k, width = self.blocks.shape[:2]
+        root = _root(np.einsum("jaa->ja", self.blocks).ravel())
+        if root is None:
+            return None
+        scale = root.reshape(k, width)
+        blocks = self.blocks / scale[:, :, None] / scale[:, None, :] + damping * np.eye(width)
+        inverses = np.linalg.pinv(blocks, rcond=np.finfo(np.float64).eps * width, hermitian=True)
+        step = np.zeros((k, width))
+        rest = gradient.reshape(k, width) / scale
+        ahead = np.einsum("jab,jb->ja", inverses, rest)
+        direction, product = ahead, float(np.vdot(rest, ahead))
+        goal = FORCING**2 * product
+        for _ in range(PRODUCTS):
+            image = (self @ (direction / scale)) / scale + damping * direction
+            along = float(np.vdot(direction, image))
+            if not along > 0.0 or not product > goal:
+                break
+            step = step + product / along * direction
+            rest = rest - product / along * image
+            ahead = np.einsum("jab,jb->ja", inverses, rest)
+            product, before = float(np.vdot(rest, ahead)), product
+            direction = ahead + product / before * direction
+        return np.asarray((step / scale).ravel())
+
+
+def _root(diagonal: FloatArray) -> FloatArray | None:
+    """Return the roots of a diagonal, none of them tiny; None where all are zero."""
+    largest = float(diagonal.max())
+    if not 0.0 < largest < np.inf:
         return None
-    root = np.sqrt(scale)
-    matrix = normal / root[:, None] / root[None, :]
-    matrix[np.diag_indices_from(matrix)] += damping
-    try:
-        factor = scipy.linalg.cho_factor(matrix, overwrite_a=True, check_finite=False)
-    except np.linalg.LinAlgError:
-        return None
-    return np.asarray(scipy.linalg.cho_solve(factor, gradient / root, check_finite=False) / root)
+    return np.asarray(np.sqrt(np.maximum(diagonal, np.finfo(np.float64).eps * largest)))
 
 
 def fit_layer(
@@ -212,11 +274,13 @@ def _fitted(
     state = _project(data, rows, phi)
     damping, taken, slow = DAMPING, 0, 0
     while taken < steps and slow < PATIENCE and not _rms(data, state) <= enough:
-        normal, gradient = _normal(data, state, phi)
+        slope, gradient = _gradient(data, state, phi)
+        kind = _Dense if len(gradient) <= DENSE else _Products
+        normal = kind(data, state, slope)
         before, promised = state.loss, np.inf
         while taken < steps and damping < 1.0 / np.finfo(np.float64).eps:
             taken += 1
-            step = _step(normal, gradient, damping)
+            step = normal.solve(gradient, damping)
             if step is not None:
                 promised = float(gradient @ step)
                 trial = _project(data, state.rows + step.reshape(state.rows.shape), phi)

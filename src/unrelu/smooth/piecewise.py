@@ -19,7 +19,7 @@ import dataclasses
 
 import numpy as np
 
-from unrelu._types import FloatArray
+from unrelu._types import BoolArray, FloatArray
 from unrelu.core.activations import activation
 from unrelu.errors import InvalidInput
 from unrelu.networks import Network
@@ -62,7 +62,7 @@ class _Sum:
     constant: FloatArray
     linear: FloatArray
 
-    def turned(self, which: FloatArray) -> _Sum:
+    def turned(self, which: BoolArray) -> _Sum:
         """Turn units over: ``[z] = [-z] + z``."""
         sign = np.where(which, -1.0, 1.0)
         u = self.outputs[:, which]

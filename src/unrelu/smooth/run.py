@@ -129,7 +129,8 @@ class SmoothRun:
     @property
     def exact(self) -> bool:
         """Whether answers are exact but for the rounding of float64."""
-        return self.relative_noise <= np.sqrt(np.finfo(np.float64).eps * np.finfo(np.float32).eps)
+        middle = np.finfo(np.float64).eps * np.finfo(np.float32).eps
+        return bool(self.relative_noise <= np.sqrt(middle))
 
     def deviations(self, answers: FloatArray) -> FloatArray:
         """Return how far answers ``(n, m)`` may be off, ``(n,)``, in units of the noise.
