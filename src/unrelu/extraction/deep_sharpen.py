@@ -200,7 +200,11 @@ def sharpen(
     (k, d), (m, n) = w.shape, top.outputs.shape
     size = float(np.linalg.norm(top.weights, axis=1).max(initial=0.0))
     loose = float(np.linalg.norm(top.errors)) + affine_error > config.precise * size
-    few = int(np.ceil(config.surplus * k / m)) + 2
+    # An input tells as much as its answers differ: no more than there are units on above.
+    # And of any two rows one must be off somewhere where the other is on: of k^2 pairs about
+    # one in k is not, after 3 log2(k) inputs.
+    each = min(m, max(1, n // 2))
+    few = int(np.ceil(max(config.surplus * k / each, 3.0 * np.log2(k + 1)))) + 2
     count = few + (int(np.ceil(2.0 * config.surplus * (n + 1))) if loose else 0)
     directions = scipy.linalg.qr(w.T)[0].T  # the rows' span first
     view, steps = _choose(network, count, noise, directions, rng, config)
@@ -221,11 +225,12 @@ def sharpen(
         std = np.median(found.std[good].max(axis=2), axis=1)
         return view.at(np.arange(len(view.on))[which][good]), gradients[good], 1.0 / std
 
+    back = np.linalg.inv(w @ directions[:k].T)
     inside, parts, affine = _inside(
         *measured(slice(None), slice(0, k)),
-        np.linalg.inv(w @ directions[:k].T),
+        back,
         _prior(top, affine_error, config),
-        config.trust,
+        config.trust * float(np.linalg.norm(back, 2)),
     )
     error = inside @ w
     if d > k:
@@ -310,7 +315,9 @@ def _biases(
     )
     least = np.finfo(float).eps
     shifts = config.off * np.maximum(top.shifts, least)
-    prior = np.concatenate([np.full(k, config.trust), shifts, np.full(m, shifts.max(initial=least))])
+    prior = np.concatenate(
+        [np.full(k, config.trust), shifts, np.full(m, shifts.max(initial=least))]
+    )
     rows = (design * weight[:, :, None]).reshape(-1, k + n + m)
     solved = _solve(rows, ((y - network(x)) * weight).reshape(-1, 1), prior)[:, 0]
     moved, above, constant = np.split(solved, [k, k + n])
