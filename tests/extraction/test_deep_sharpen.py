@@ -78,11 +78,14 @@ def test_what_is_claimed_to_be_off_is_corrected_above_too():
     )
     start = TwoLayers(truth.weights, truth.biases, top)
     found, _ = corrected(truth, start, m, d)
-    before, after = error(start, truth, d), error(found, truth, d)
-    assert after < 1e-2 * before
+    # In the states that inputs show often; what they show rarely stays as it was.
+    x = np.random.default_rng(99).standard_normal((4000, d))
+    off = [np.abs(f(x) - truth(x)).max(axis=1) for f in (start, found)]
+    assert np.median(off[1]) < 1e-2 * np.median(off[0])
     # Claimed to be right, they are left as they are.
     top = dataclasses.replace(top, errors=np.zeros(n), shifts=np.zeros(n))
     found, _ = corrected(truth, TwoLayers(truth.weights, truth.biases, top), m, d)
-    assert np.abs(found.top.weights - top.weights).max() < 1e-3 * np.abs(
-        top.weights - truth.top.weights
-    ).max() + 1e-6
+    assert (
+        np.abs(found.top.weights - top.weights).max()
+        < 1e-3 * np.abs(top.weights - truth.top.weights).max() + 1e-6
+    )

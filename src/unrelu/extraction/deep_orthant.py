@@ -237,10 +237,16 @@ class OrthantSearch:
         seeds = [(np.array([0.0]), zero), (np.array([near]), start)]
         seeds += [(t[i : i + 1], values[i : i + 1]) for i in range(len(t))]
         scan = find_kinks(sure, noise.std, seeds, scale=1.0 if reach > 10.0 else math.inf)
+        # A first piece that is not flat says that the affine part was measured across a kink.
+        slope = scan.pieces[0].slope
+        if scan.ends[0] > 0 and np.abs(slope).max() > config.trace * self.slack():
+            self.units.linear += np.multiply.outer(slope, direction)
+        else:
+            slope = np.zeros_like(slope)
         news = np.flatnonzero(~self.traces(direction, scan))
         if len(news) == 0:
             return False, reach
-        return self.resolve(direction, scan, reach, news), reach
+        return self.resolve(direction, scan, slope, reach, news), reach
 
     def traces(self, direction: FloatArray, scan: LineScan) -> BoolArray:
         """Tell which kinks of a ray's residual are errors of units known, ``(kinks,)``.
@@ -269,6 +275,7 @@ class OrthantSearch:
         self,
         direction: FloatArray,
         scan: LineScan,
+        slope: FloatArray,
         reach: float,
         news: IntArray,
     ) -> bool:
@@ -278,6 +285,7 @@ class OrthantSearch:
         points = np.multiply.outer(t, direction)
         axis = int(np.argmax(direction))
         values = np.array([p.predict(float(s)) for p, s in zip(scan.pieces[1:], t, strict=True)])
+        values -= np.multiply.outer(t, slope)  # the affine part has been corrected
         others = np.delete(np.eye(k), axis, axis=0)
         if k == 2:  # the check of a single step would be that step
             others = np.concatenate([others, np.eye(k)[[axis]]])
@@ -304,7 +312,7 @@ class OrthantSearch:
         across = found.derivatives[:, : k - 1].transpose(0, 2, 1)
         gradients[np.ix_(1 + beside, np.arange(m), np.delete(np.arange(k), axis))] = across
         # The slope along the ray gives what is left.
-        rest = np.array([p.slope for p in scan.pieces]) - gradients @ direction
+        rest = np.array([p.slope for p in scan.pieces]) - slope - gradients @ direction
         gradients[:, :, axis] = rest / direction[axis]
         jumps = np.diff(gradients, axis=0)
         size = np.linalg.norm(scan.jumps, axis=1)
