@@ -44,7 +44,7 @@ AskPoints = Callable[[FloatArray], FloatArray]
 class SharpenConfig:
     """Choices of the correction."""
 
-    surplus: float = 1.2
+    surplus: float = 1.12
     """Equations per unknown."""
     pool: int = 12
     """Inputs compared, over those asked."""

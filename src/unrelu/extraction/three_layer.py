@@ -56,7 +56,12 @@ Deviations
 - Probabilities are read as log-odds, which end where one underflows: all is
   searched as far as they go, and what that leaves is searched towards inputs
   that the units found do not explain.
-- All answers gathered refine both layers together at the end (Gauss-Newton).
+- Precision comes from room: rows that a line met in a narrow piece, and units that an axis
+  did, are measured again where their hyperplanes are far from all others
+  (:mod:`unrelu.extraction.deep_rows_again`, :mod:`unrelu.extraction.deep_room`), and few
+  gradients correct both layers at the end (:mod:`unrelu.extraction.deep_sharpen`): no
+  system grows with the number of parameters. Small networks are fitted to all answers
+  gathered instead, at no query (:mod:`unrelu.extraction.deep_polish`).
 - A certificate that fails is data: units are searched towards its points, all is refined
   again, and a fresh certificate decides.
 - Where W has no right inverse (d1 > d) the top layers cannot be asked on their own.
