@@ -57,7 +57,7 @@ class SharpenConfig:
     not have been found."""
     off: float = 3.0
     """Errors of the layers above may be so many times what was claimed."""
-    precise: float = 1e-10
+    precise: float = 1e-9
     """Error claimed for the layers above, over their size, up to which they are taken as
     they are, and gradients for the rows suffice."""
 
@@ -206,7 +206,8 @@ def sharpen(
     each = min(m, max(1, n // 2))
     few = int(np.ceil(max(config.surplus * k / each, 3.0 * np.log2(k + 1)))) + 2
     count = few + (int(np.ceil(2.0 * config.surplus * (n + 1))) if loose else 0)
-    directions = scipy.linalg.qr(w.T)[0].T  # the rows' span first
+    directions: FloatArray = np.asarray(scipy.linalg.qr(w.T)[0].T, dtype=np.float64)
+    # The rows' span comes first.
     view, steps = _choose(network, count, noise, directions, rng, config)
 
     def residual(x: FloatArray) -> FloatArray:
@@ -225,7 +226,7 @@ def sharpen(
         std = np.median(found.std[good].max(axis=2), axis=1)
         return view.at(np.arange(len(view.on))[which][good]), gradients[good], 1.0 / std
 
-    back = np.linalg.inv(w @ directions[:k].T)
+    back: FloatArray = np.asarray(np.linalg.inv(w @ directions[:k].T), dtype=np.float64)
     inside, parts, affine = _inside(
         *measured(slice(None), slice(0, k)),
         back,
