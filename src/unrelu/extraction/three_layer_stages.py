@@ -70,6 +70,7 @@ class Extraction(WideTop):
         expected = k * (d + 1) + max(self.kinks - k, 0) * (k + 1 + m)
         self.small = expected <= config.few
         limit = int(config.top.per_unit * (k + 1) * (self.kinks + 10))
+        assert self.rows is not None
         black_box = TopOracle(
             self.oracle,
             self.weights,
