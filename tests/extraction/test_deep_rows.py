@@ -153,7 +153,7 @@ def test_the_top_is_the_top():
     recorder = Recorder(connect(network))
     top = TopOracle(recorder, network.weights[0], network.biases[0], limit=50)
     s = np.abs(np.random.default_rng(0).standard_normal((20, 5)))
-    y = top.heights(s)
+    y = top.cone.heights(s)
     assert (y > 0).all()
     v, u = network.weights[1:]
     expected = np.maximum(y @ v.T + network.biases[1], 0.0) @ u.T + network.biases[2]
@@ -161,7 +161,7 @@ def test_the_top_is_the_top():
     x, answers = recorder.stored()
     np.testing.assert_array_equal(network(x), answers)
     # Back from inputs to the cone: the margin is subtracted, the tilt undone.
-    np.testing.assert_allclose(top.cone(x), s, atol=1e-12)
+    np.testing.assert_allclose(top.coordinates(x), s, atol=1e-12)
     assert TopConfig().margin > 0
     with pytest.raises(BudgetExhausted):
         top(np.ones((31, 5)))

@@ -267,11 +267,18 @@ def parallel_rows(w, b):
     w[0][1], b[0][1] = w[0][0], b[0][0] + 0.3
 
 
-@pytest.mark.parametrize("edit", [opposite_rows, parallel_rows])
-def test_rows_without_a_right_inverse_are_no_success(edit):
-    result = extract_three_layer(edited(1, edit), rng=1)
+def test_rows_without_a_right_inverse_are_no_success():
+    result = extract_three_layer(edited(1, opposite_rows), rng=1)
     assert result.status in {Status.PARTIAL, Status.ILL_CONDITIONED}
     assert "right inverse" in result.message or "both sides" in result.message
+
+
+def test_parallel_rows_are_found_by_the_surfaces_above():
+    truth = edited(51_002, parallel_rows)
+    result = extract_three_layer(truth, rng=51_002)
+    assert result.status is Status.RECOVERED, result.message
+    assert result.first_width == 6
+    assert function_error(result.network, truth) < 1e-9
 
 
 @pytest.mark.parametrize("coarse", [lambda o: Cast(o, "float32"), lambda o: Rounded(o, 6)])

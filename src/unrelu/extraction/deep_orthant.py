@@ -6,6 +6,10 @@ function less its affine part there, less the units already known, is zero from
 the corner to the first kink of an unknown unit. An axis on which this residual
 is zero far out holds nothing new, which a few answers tell.
 
+What an axis shows of a unit is confirmed elsewhere on its hyperplane, and measured again
+there in the end (:mod:`unrelu.extraction.deep_room`). A kink where a known unit has its own,
+and far smaller, is the trace of an error and no unit.
+
 Near kinks are known best, so all axes are searched up to a small distance
 first, and farther out only afterwards: a unit that meets one axis far away
 usually meets another one near.
@@ -17,7 +21,6 @@ found do not explain then show it.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +30,8 @@ import numpy as np
 from unrelu._types import BoolArray, FloatArray, IntArray
 from unrelu.core.noise import NoiseModel
 from unrelu.extraction.deep_answers import Saturated
-from unrelu.extraction.deep_room import RoomConfig, confirm, measure_again, safe_steps
+from unrelu.extraction.deep_orthant_config import OrthantConfig
+from unrelu.extraction.deep_room import confirm, measure_again, safe_steps
 from unrelu.extraction.deep_units import OrthantUnits
 from unrelu.lines.gradients import GradientConfig, measure_gradients
 from unrelu.lines.kinks import LineScan, find_kinks
@@ -35,46 +39,6 @@ from unrelu.lines.kinks import LineScan, find_kinks
 __all__ = ["OrthantConfig", "OrthantSearch", "recover_on_orthant"]
 
 AskPoints = Callable[[FloatArray], FloatArray]
-
-
-@dataclasses.dataclass(frozen=True)
-class OrthantConfig:
-    """Choices of the path along the axes."""
-
-    reaches: tuple[float, ...] = (6.0, 100.0, 1e4, 1e7)
-    """Distances up to which all axes are searched, in turn. A typical first-layer output is
-    about one; a kink beyond 1e7 changes nothing at typical inputs."""
-    probes: tuple[float, ...] = (0.13, 0.37, 0.71, 1.0)
-    """Where the residual is looked at before an axis is searched, over the reach."""
-    halvings: int = 12
-    between: tuple[float, ...] = (1.25, 1.5, 1.75)
-    """Where the end of the answers on an axis is looked for: so many halvings of the distance,
-    then at these multiples of the last one that was answered."""
-    corner: float = 0.05
-    """First step of the gradient at the corner."""
-    accept: float = 20.0
-    """Standard deviations within which the residual is zero."""
-    crossings: float = 0.5
-    """Expected hyperplanes crossed by one chunk of gradient steps."""
-    spread: tuple[float, ...] = (0.1, 0.3, 0.5, 0.7, 0.9)
-    """Places within a piece that are compared for room."""
-    passes: int = 3
-    """Searches of one axis to one distance, while its residual does not vanish."""
-    echo: float = 1e-5
-    """Part of the way to a known unit's kink within which a new one is its trace, if it is also
-    smaller than ``same`` times the unit: an error of the unit shows there."""
-    same: float = 1e-4
-    """Angle between hyperplanes below which they are taken for one."""
-    spurious: float = 1e-7
-    """Units smaller than this part of the largest one are traces of errors of others."""
-    room: RoomConfig = dataclasses.field(default_factory=RoomConfig)
-    settle: bool = True
-    """Whether all units are measured again in the end."""
-    tight: float = 1e-9
-    """Error of the units, over their size, above which new ones are measured again at once: it
-    is the tolerance of what follows."""
-    trace: float = 30.0
-    """Kinks whose unit is smaller than this many errors of what is subtracted are traces."""
 
 
 class _Inward(np.random.Generator):
@@ -237,10 +201,16 @@ class OrthantSearch:
         seeds = [(np.array([0.0]), zero), (np.array([near]), start)]
         seeds += [(t[i : i + 1], values[i : i + 1]) for i in range(len(t))]
         scan = find_kinks(sure, noise.std, seeds, scale=1.0 if reach > 10.0 else math.inf)
+        # A first piece that is not flat says that the affine part was measured across a kink.
+        slope = scan.pieces[0].slope
+        if scan.ends[0] > 0 and np.abs(slope).max() > config.trace * self.slack():
+            self.units.linear += np.multiply.outer(slope, direction)
+        else:
+            slope = np.zeros_like(slope)
         news = np.flatnonzero(~self.traces(direction, scan))
         if len(news) == 0:
             return False, reach
-        return self.resolve(direction, scan, reach, news), reach
+        return self.resolve(direction, scan, slope, reach, news), reach
 
     def traces(self, direction: FloatArray, scan: LineScan) -> BoolArray:
         """Tell which kinks of a ray's residual are errors of units known, ``(kinks,)``.
@@ -269,20 +239,22 @@ class OrthantSearch:
         self,
         direction: FloatArray,
         scan: LineScan,
+        slope: FloatArray,
         reach: float,
         news: IntArray,
     ) -> bool:
         """Measure the gradients beside some kinks of a ray; their differences are the units."""
-        k, config = self.k, self.config
+        k = self.k
         t, crowd = self.centers(scan, reach)
         points = np.multiply.outer(t, direction)
         axis = int(np.argmax(direction))
         values = np.array([p.predict(float(s)) for p, s in zip(scan.pieces[1:], t, strict=True)])
+        values -= np.multiply.outer(t, slope)  # the affine part has been corrected
         others = np.delete(np.eye(k), axis, axis=0)
         if k == 2:  # the check of a single step would be that step
             others = np.concatenate([others, np.eye(k)[[axis]]])
         width = max(1, min(len(others), self.gradient_config.chunk))
-        steps = config.crossings * np.pi / (width * crowd)
+        steps = self.config.crossings * np.pi / (width * crowd)
         # Errors of the units subtracted are affine but at their own kinks, where a step sees
         # their slope over its length: they are no noise that a division by it would magnify.
         slip = self.slack() * float(np.median(steps))
@@ -304,7 +276,7 @@ class OrthantSearch:
         across = found.derivatives[:, : k - 1].transpose(0, 2, 1)
         gradients[np.ix_(1 + beside, np.arange(m), np.delete(np.arange(k), axis))] = across
         # The slope along the ray gives what is left.
-        rest = np.array([p.slope for p in scan.pieces]) - gradients @ direction
+        rest = np.array([p.slope for p in scan.pieces]) - slope - gradients @ direction
         gradients[:, :, axis] = rest / direction[axis]
         jumps = np.diff(gradients, axis=0)
         size = np.linalg.norm(scan.jumps, axis=1)
@@ -324,6 +296,11 @@ class OrthantSearch:
         shifts = size[real] * np.array(scan.kink_std)[real]
         before = len(self.units.weights)
         self.units.add(weights, biases, output[real].T, errors[real], shifts)
+        return self.accepted(before) > 0
+
+    def accepted(self, before: int) -> int:
+        """Keep those of the units from ``before`` on that are some; returns how many."""
+        config = self.config
         new = np.arange(before, len(self.units.weights))
         sure = confirm(
             self.residual, self.units, new, self.level(), rng=self.rng, config=config.room
@@ -333,7 +310,7 @@ class OrthantSearch:
         size = np.linalg.norm(self.units.weights, axis=1)
         if self.slack() > config.tight * size.max(initial=0.0):
             new = self.settle(new)
-        return len(new) > 0
+        return len(new)
 
     def clean(self) -> None:
         """Drop traces, and join what shares a hyperplane."""
@@ -418,6 +395,5 @@ def recover_on_orthant(
     ask: AskPoints, k: int, noise: NoiseModel, *, rng: np.random.Generator, **options: Any
 ) -> OrthantUnits:
     """Recover a depth-2 network from answers at points ``s >= 0``; see :class:`OrthantSearch`."""
-    search = OrthantSearch(ask, k, noise, rng=rng, **options)
-    search.axes()
+    (search := OrthantSearch(ask, k, noise, rng=rng, **options)).axes()
     return search.units

@@ -44,7 +44,7 @@ AskPoints = Callable[[FloatArray], FloatArray]
 class SharpenConfig:
     """Choices of the correction."""
 
-    surplus: float = 1.2
+    surplus: float = 1.12
     """Equations per unknown."""
     pool: int = 12
     """Inputs compared, over those asked."""
@@ -57,7 +57,7 @@ class SharpenConfig:
     not have been found."""
     off: float = 3.0
     """Errors of the layers above may be so many times what was claimed."""
-    precise: float = 1e-10
+    precise: float = 1e-9
     """Error claimed for the layers above, over their size, up to which they are taken as
     they are, and gradients for the rows suffice."""
 
@@ -200,9 +200,14 @@ def sharpen(
     (k, d), (m, n) = w.shape, top.outputs.shape
     size = float(np.linalg.norm(top.weights, axis=1).max(initial=0.0))
     loose = float(np.linalg.norm(top.errors)) + affine_error > config.precise * size
-    few = int(np.ceil(config.surplus * k / m)) + 2
+    # An input tells as much as its answers differ: no more than there are units on above.
+    # And of any two rows one must be off somewhere where the other is on: of k^2 pairs about
+    # one in k is not, after 3 log2(k) inputs.
+    each = min(m, max(1, n // 2))
+    few = int(np.ceil(max(config.surplus * k / each, 3.0 * np.log2(k + 1)))) + 2
     count = few + (int(np.ceil(2.0 * config.surplus * (n + 1))) if loose else 0)
-    directions = scipy.linalg.qr(w.T)[0].T  # the rows' span first
+    directions: FloatArray = np.asarray(scipy.linalg.qr(w.T)[0].T, dtype=np.float64)
+    # The rows' span comes first.
     view, steps = _choose(network, count, noise, directions, rng, config)
 
     def residual(x: FloatArray) -> FloatArray:
@@ -221,11 +226,12 @@ def sharpen(
         std = np.median(found.std[good].max(axis=2), axis=1)
         return view.at(np.arange(len(view.on))[which][good]), gradients[good], 1.0 / std
 
+    back: FloatArray = np.asarray(np.linalg.inv(w @ directions[:k].T), dtype=np.float64)
     inside, parts, affine = _inside(
         *measured(slice(None), slice(0, k)),
-        np.linalg.inv(w @ directions[:k].T),
+        back,
         _prior(top, affine_error, config),
-        config.trust,
+        config.trust * float(np.linalg.norm(back, 2)),
     )
     error = inside @ w
     if d > k:

@@ -48,13 +48,20 @@ Deviations
 - Flat spots are inconclusive, and another place is tried.
 - Rows are measured in a random subspace of a few more than d1 dimensions and
   lifted: every gradient is a combination of the rows.
+- Hyperplanes parallel to a row are left to the second layer first; where that fails they
+  are rows, W has no right inverse, and the way below for d1 > d is taken.
 - A gradient outside the span of the rows found shows that one is missing; more
   lines are searched, orthogonal to the rows known.
 - The orthant is entered by a hair, so that errors of W stay affine.
 - Probabilities are read as log-odds, which end where one underflows: all is
   searched as far as they go, and what that leaves is searched towards inputs
   that the units found do not explain.
-- All answers gathered refine both layers together at the end (Gauss-Newton).
+- Precision comes from room: rows that a line met in a narrow piece, and units that an axis
+  did, are measured again where their hyperplanes are far from all others
+  (:mod:`unrelu.extraction.deep_rows_again`, :mod:`unrelu.extraction.deep_room`), and few
+  gradients correct both layers at the end (:mod:`unrelu.extraction.deep_sharpen`): no
+  system grows with the number of parameters. Small networks are fitted to all answers
+  gathered instead, at no query (:mod:`unrelu.extraction.deep_polish`).
 - A certificate that fails is data: units are searched towards its points, all is refined
   again, and a fresh certificate decides.
 - Where W has no right inverse (d1 > d) the top layers cannot be asked on their own.
@@ -94,8 +101,8 @@ SATURATED = (
     "cannot be read; ask the target for logits, or scale its inputs down"
 )
 PARALLEL = (
-    ". Some hyperplanes are parallel to a row and were taken for second-layer ones; if they are "
-    "rows themselves, W has no right inverse and cannot be recovered"
+    ". Some hyperplanes are parallel to a row; taken for second-layer ones, and for rows, they "
+    "do not explain the answers: W has no right inverse, and the surfaces above do not tell it"
 )
 
 
@@ -210,8 +217,11 @@ def extract_three_layer(
                 certificate = None
                 if run.remember():
                     status, message = failure.status, failure.message
-                    if run.parallel:
+                    if run.parallel or run.all_rows:
                         message += PARALLEL
+                if run.parallel and not (run.all_rows or failure.final):
+                    run.all_rows = True  # they may be rows: once more, with all of them
+                    continue
                 structural += failure.structural
                 # Lines that end where a probability does miss rows more often.
                 enough = config.restarts if run.oracle.log_odds else 1

@@ -72,6 +72,7 @@ class FirstLayer:
         self.deeper = 0
         self.kinks = 0
         self.parallel = 0
+        self.all_rows = False
         self.expect: Callable[[int, int, int], None] = lambda kinks, first, deeper: None
 
     @contextmanager
@@ -186,7 +187,7 @@ class FirstLayer:
             n = len(first) + config.spare
             d = self.domain.dimension
             # A lift also costs one gradient per row: not worth it for a few directions.
-            small = len(first) > 0 and n + 3 < d
+            small = len(first) > 0 and n + 3 < d and not self.all_rows
             basis = random_basis(n if small else d, d, self.rng, line.direction)
         with self.stage("first-layer rows") as details:
             rows, measured = measure_rows(
@@ -224,9 +225,12 @@ class FirstLayer:
         return rows, measured, basis
 
     def without_parallel(self, rows: Rows) -> Rows:
-        """Leave hyperplanes that are parallel to a row, behind it, to the second layer."""
+        """Leave hyperplanes that are parallel to a row, behind it, to the second layer.
+
+        Where a start has failed for it, they are taken for rows.
+        """
         assert self.noise is not None
-        if row_rank(rows) == rows.count:
+        if self.all_rows or row_rank(rows) == rows.count:
             return rows
         kept = drop_parallel(self.oracle, rows, self.noise, config=self.config.rows)
         self.parallel += rows.count - kept.count
@@ -282,6 +286,9 @@ class FirstLayer:
             rows, measured = join_rows(rows, new), measured.joined(more)
             self.rows = rows = self.without_parallel(rows)
         self.rows = rows
+        if self.all_rows and len(basis) == d and row_rank(rows) < rows.count:
+            self.weights, self.biases = rows.weights, rows.biases
+            return
         if rows.count > d:
             self.weights, self.biases = rows.weights, rows.biases
             if self.deeper:

@@ -20,6 +20,7 @@ from unrelu.extraction.deep_certify import Verdict, certify_network
 from unrelu.extraction.deep_orthant import OrthantSearch
 from unrelu.extraction.deep_polish import PolishConfig, polish
 from unrelu.extraction.deep_regions import cover_gates, hold_unseen
+from unrelu.extraction.deep_rows import row_rank
 from unrelu.extraction.deep_sharpen import TwoLayers, sharpen
 from unrelu.extraction.deep_top import TopOracle, attach
 from unrelu.extraction.deep_turn import turn_units
@@ -69,6 +70,7 @@ class Extraction(WideTop):
         expected = k * (d + 1) + max(self.kinks - k, 0) * (k + 1 + m)
         self.small = expected <= config.few
         limit = int(config.top.per_unit * (k + 1) * (self.kinks + 10))
+        assert self.rows is not None
         black_box = TopOracle(
             self.oracle,
             self.weights,
@@ -287,7 +289,10 @@ class Extraction(WideTop):
         self.network, self.signed, self.deeper, self.parallel = None, False, 0, 0
         self.weights, self.biases = self.weights[:0], self.biases[:0]
         self.first_layer()
-        self.wide = len(self.weights) > self.domain.dimension
+        # Without a right inverse the layers above need another way.
+        assert self.rows is not None
+        dependent = self.all_rows and row_rank(self.rows) < self.rows.count
+        self.wide = dependent or len(self.weights) > self.domain.dimension
         if self.wide:
             self.wide_top()
         else:
