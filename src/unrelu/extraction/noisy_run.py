@@ -65,6 +65,8 @@ class NoisyConfig:
     """Answers per input on either side of every hyperplane: its normal is determined there."""
     additions: int = 12
     """Units that are looked for in the residual, at most."""
+    patience: int = 3
+    """Of these that must halve the residual between them."""
     fits: float = 3.0
     """Deviations that a typical residual may have where a fit explains its answers: the
     noise is measured within a factor of two."""
@@ -244,8 +246,10 @@ class NoisyRun:
 
         ``spare`` says that some may not be needed although none was added.
         """
-        added = 0
+        added, first = 0, fitted.scale
         while added < self.config.additions and not self.explains(fitted):
+            if added >= self.config.patience and fitted.scale > 0.5 * first:
+                break  # what is missing is not a unit
             with self.stage("residual search") as details:
                 grown = add_missing_unit(answers, fitted, data, self.rng)
                 details |= {"found": grown is not None}
