@@ -76,9 +76,9 @@ class NoisyConfig:
     width doubled every other time."""
     samples: int = 1000
     """Held-out inputs of the certificate."""
-    worst: float = 45.0
+    worst: float = 15.0
     """Deviations that its worst residual may have, of the usual ones: rounding inside a float32
-    computation has longer tails than a Gaussian."""
+    computation has longer tails than a Gaussian (ten were met)."""
     rounds: int = 2
     """Times that a certificate that failed becomes data, and another one is taken."""
     useful: float = 0.03
@@ -336,7 +336,7 @@ class NoisyRun:
                 "rows": len(data),
                 "skip": self.fitted.network.skip is not None,
             }
-        self.fitted = self.complete(self.answers, self.fitted, data)
+        self.fitted = self.complete(self.answers, self.fitted, data, spare=True)
 
     def nearby(self) -> Seen:
         """Return what was asked at inputs that are no longer than typical ones."""
@@ -373,7 +373,7 @@ class NoisyRun:
         with self.stage("fit"):
             self.fitted = self.answers.fit(self.with_skip(self.fitted.network), data)
         self.signs = False
-        self.fitted = self.complete(self.answers, self.fitted, data)
+        self.fitted = self.complete(self.answers, self.fitted, data, spare=True)
 
     @staticmethod
     def with_skip(net: Layered) -> Layered:

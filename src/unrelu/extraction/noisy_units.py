@@ -157,7 +157,7 @@ def _losses(answers: Answers, net: Layered, x: FloatArray) -> FloatArray:
     hidden = np.maximum(x @ net.weights[0].T + net.biases[0], 0.0)
     k = hidden.shape[1]
     features = np.concatenate([x, np.ones((len(x), 1)), hidden], axis=1)
-    features = features[: 4 * features.shape[1]]  # enough to tell
+    features = features[: max(2000, 4 * features.shape[1])]  # enough to tell
     sigma = np.mean(answers.inner(x[: len(features)]), axis=1, keepdims=True)
     triangle: FloatArray = np.asarray(np.linalg.qr(features / sigma, mode="r"))[-k:, -k:]
     _, values, right = np.linalg.svd(triangle)
@@ -173,7 +173,7 @@ def _shadows(net: Layered, unit: int) -> bool:
     w, b = net.weights[0], net.biases[0]
     size = np.linalg.norm(net.weights[1], axis=0)
     larger = np.flatnonzero(size > size[unit])
-    return any(apart(w[unit], b[unit], w[j], b[j]) < SAME for j in larger)
+    return any(apart(w[unit], b[unit], w[j], b[j]) < 2.0 * SAME for j in larger)
 
 
 def without_needless(answers: Answers, fitted: Fitted, seen: Seen) -> tuple[Fitted, int]:
