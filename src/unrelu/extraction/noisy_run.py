@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from unrelu._types import FloatArray
-from unrelu.core.fit import Fitted, Layered
+from unrelu.core.fit import FitConfig, Fitted, Layered
 from unrelu.core.price import price_noisy
 from unrelu.core.record import Remembered
 from unrelu.extraction.noisy_answers import Answers, Seen
@@ -38,6 +38,8 @@ _LEAST = 3e-4
 the hyperplanes explain; these are no less than ``_LEAST``."""
 
 
+_TRIAL_STEPS = 12
+"""Steps of a trial fit while there are lines left: with all units it needs half as many."""
 _VANISHED = 0.05
 """What is left of a skip term, over the units' slopes, up to which a fit without one is tried:
 the lift is right to a hundredth or better."""
@@ -209,7 +211,8 @@ class NoisyRun:
             expected = _LEAST + (float(np.sqrt(np.mean(errors**2))) if len(errors) else 0.0)
             if error > _LACKING * expected and not last:
                 return None
-            fitted = answers.fit(self.answers.unread(start), data)
+            most = FitConfig() if last else FitConfig(steps=_TRIAL_STEPS)
+            fitted = answers.fit(self.answers.unread(start), data, most)
             details |= {"residual": fitted.scale, "steps": fitted.steps}
         return fitted
 
