@@ -134,8 +134,8 @@ def test_rounded_probabilities_are_approximated():
 
 @pytest.mark.parametrize("function", ["tanh", "two hidden layers"])
 def test_what_is_no_such_network_is_never_recovered(function):
-    target = Deployed((8, 5, 2), 31)
-    inner = Deployed((2, 6, 1), 32)
+    target = Deployed((5, 4, 2), 31)
+    inner = Deployed((2, 4, 1), 32)
 
     def answer(x):
         hidden = x.astype(np.float32) @ target.w.T + target.b
@@ -144,7 +144,7 @@ def test_what_is_no_such_network_is_never_recovered(function):
         return inner(target.logits(x, np.float32))
 
     m = 2 if function == "tanh" else 1
-    oracle = connect(answer, input_dim=8, output_dim=m, budget=20_000)
+    oracle = connect(answer, input_dim=5, output_dim=m, budget=2_000)
     result = extract_from_noisy(oracle, rng=1)
     assert result.status is not Status.RECOVERED
     assert result.message

@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 
 from unrelu._types import FloatArray
-from unrelu.core.fit import Fitted, Layered
+from unrelu.core.fit import FitConfig, Fitted, Layered
 from unrelu.core.price import price_noisy
 from unrelu.core.record import Remembered
 from unrelu.extraction.noisy_answers import Answers, Seen
+from unrelu.extraction.noisy_config import NoisyConfig
 from unrelu.extraction.noisy_search import (
     LineUnits,
     Space,
@@ -38,6 +39,8 @@ _LEAST = 3e-4
 the hyperplanes explain; these are no less than ``_LEAST``."""
 
 
+_TRIAL_STEPS = 12
+"""Steps of a trial fit while there are lines left: with all units it needs half as many."""
 _VANISHED = 0.05
 """What is left of a skip term, over the units' slopes, up to which a fit without one is tried:
 the lift is right to a hundredth or better."""
@@ -45,43 +48,6 @@ the lift is right to a hundredth or better."""
 
 _STUDENT_ROWS = 3.0
 """Answers of a fit from a random start over those of one that starts beside its optimum."""
-
-
-@dataclasses.dataclass(frozen=True)
-class NoisyConfig:
-    """Sizes of the extraction from noisy answers."""
-
-    dimension: int = 8
-    """Of the subspace that is searched: few, so that gradients are cheap; not so few that
-    hyperplanes crowd."""
-    direct: int = 24
-    """Up to so many inputs all of space is searched: the lift would cost more than it saves."""
-    lines: int = 5
-    """Lines surveyed before units are looked for by fits alone."""
-    effort: float = 2.0
-    """Scalar answers per parameter of a fit: its error is the noise times
-    ``sqrt(1 / (effort - 1))``."""
-    sides: float = 2.0
-    """Answers per input on either side of every hyperplane: its normal is determined there."""
-    additions: int = 12
-    """Units that are looked for in the residual, at most."""
-    fits: float = 3.0
-    """Deviations that a typical residual may have where a fit explains its answers: the
-    noise is measured within a factor of two."""
-    student: int = 40
-    starts: int = 3
-    """Width of a network that is fitted from a random start, and how often that is tried, the
-    width doubled every other time."""
-    samples: int = 1000
-    """Held-out inputs of the certificate."""
-    worst: float = 45.0
-    """Deviations that its worst residual may have, of the usual ones: rounding inside a float32
-    computation has longer tails than a Gaussian."""
-    rounds: int = 2
-    """Times that a certificate that failed becomes data, and another one is taken."""
-    useful: float = 0.03
-    """Error over the spread of the answers up to which a network that the noise does not explain
-    is a copy of use."""
 
 
 class NoisyRun:
@@ -207,7 +173,8 @@ class NoisyRun:
             expected = _LEAST + (float(np.sqrt(np.mean(errors**2))) if len(errors) else 0.0)
             if error > _LACKING * expected and not last:
                 return None
-            fitted = answers.fit(self.answers.unread(start), data)
+            most = FitConfig() if last else FitConfig(steps=_TRIAL_STEPS)
+            fitted = answers.fit(self.answers.unread(start), data, most)
             details |= {"residual": fitted.scale, "steps": fitted.steps}
         return fitted
 
@@ -244,8 +211,10 @@ class NoisyRun:
 
         ``spare`` says that some may not be needed although none was added.
         """
-        added = 0
+        added, first = 0, fitted.scale
         while added < self.config.additions and not self.explains(fitted):
+            if added >= self.config.patience and fitted.scale > 0.5 * first:
+                break  # what is missing is not a unit
             with self.stage("residual search") as details:
                 grown = add_missing_unit(answers, fitted, data, self.rng)
                 details |= {"found": grown is not None}
@@ -332,7 +301,7 @@ class NoisyRun:
                 "rows": len(data),
                 "skip": self.fitted.network.skip is not None,
             }
-        self.fitted = self.complete(self.answers, self.fitted, data)
+        self.fitted = self.complete(self.answers, self.fitted, data, spare=True)
 
     def nearby(self) -> Seen:
         """Return what was asked at inputs that are no longer than typical ones."""
@@ -369,7 +338,7 @@ class NoisyRun:
         with self.stage("fit"):
             self.fitted = self.answers.fit(self.with_skip(self.fitted.network), data)
         self.signs = False
-        self.fitted = self.complete(self.answers, self.fitted, data)
+        self.fitted = self.complete(self.answers, self.fitted, data, spare=True)
 
     @staticmethod
     def with_skip(net: Layered) -> Layered:

@@ -72,7 +72,8 @@ def _worth(answers: Answers, few: Fitted, more: Fitted, seen: Seen) -> bool:
 
     Both by the same yardstick: squares up to a few deviations of the better fit.
     """
-    own = more.network.parameters - few.network.parameters
+    d, _, m = more.network.widths
+    own = (d + 1 + m) * (len(more.network.biases[0]) - len(few.network.biases[0]))
     cap = _OUTLIER * max(more.scale, _TINY)
     gain = _loss(answers.residuals(few.network, seen), cap)
     gain -= _loss(answers.residuals(more.network, seen), cap)
@@ -140,12 +141,14 @@ def _without(net: Layered, gone: BoolArray, x: FloatArray) -> Layered:
     """Drop units; those that are mostly on at x leave their affine part to the skip term."""
     on = gone & (np.median(x @ net.weights[0].T + net.biases[0], axis=0) > 0)
     u, kept = net.weights[1], ~gone
-    skip = np.zeros((len(u), x.shape[1])) if net.skip is None else net.skip
+    skip = net.skip
+    if on.any():
+        skip = (0.0 if skip is None else skip) + u[:, on] @ net.weights[0][on]
     return dataclasses.replace(
         net,
         weights=(net.weights[0][kept], u[:, kept]),
         biases=(net.biases[0][kept], net.biases[1] + u[:, on] @ net.biases[0][on]),
-        skip=skip + u[:, on] @ net.weights[0][on],
+        skip=skip,
     )
 
 
@@ -157,7 +160,7 @@ def _losses(answers: Answers, net: Layered, x: FloatArray) -> FloatArray:
     hidden = np.maximum(x @ net.weights[0].T + net.biases[0], 0.0)
     k = hidden.shape[1]
     features = np.concatenate([x, np.ones((len(x), 1)), hidden], axis=1)
-    features = features[: 4 * features.shape[1]]  # enough to tell
+    features = features[: max(2000, 4 * features.shape[1])]  # enough to tell
     sigma = np.mean(answers.inner(x[: len(features)]), axis=1, keepdims=True)
     triangle: FloatArray = np.asarray(np.linalg.qr(features / sigma, mode="r"))[-k:, -k:]
     _, values, right = np.linalg.svd(triangle)
@@ -173,7 +176,7 @@ def _shadows(net: Layered, unit: int) -> bool:
     w, b = net.weights[0], net.biases[0]
     size = np.linalg.norm(net.weights[1], axis=0)
     larger = np.flatnonzero(size > size[unit])
-    return any(apart(w[unit], b[unit], w[j], b[j]) < SAME for j in larger)
+    return any(apart(w[unit], b[unit], w[j], b[j]) < 2.0 * SAME for j in larger)
 
 
 def without_needless(answers: Answers, fitted: Fitted, seen: Seen) -> tuple[Fitted, int]:

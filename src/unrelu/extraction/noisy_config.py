@@ -1,0 +1,46 @@
+"""Every choice of the extraction from noisy answers that is a number."""
+
+from __future__ import annotations
+
+import dataclasses
+
+__all__ = ["NoisyConfig"]
+
+
+@dataclasses.dataclass(frozen=True)
+class NoisyConfig:
+    """Sizes of the extraction from noisy answers."""
+
+    dimension: int = 8
+    """Of the subspace that is searched: few, so that gradients are cheap; not so few that
+    hyperplanes crowd."""
+    direct: int = 24
+    """Up to so many inputs all of space is searched: the lift would cost more than it saves."""
+    lines: int = 5
+    """Lines surveyed before units are looked for by fits alone."""
+    effort: float = 2.0
+    """Scalar answers per parameter of a fit: its error is the noise times
+    ``sqrt(1 / (effort - 1))``."""
+    sides: float = 2.0
+    """Answers per input on either side of every hyperplane: its normal is determined there."""
+    additions: int = 12
+    """Units that are looked for in the residual, at most."""
+    patience: int = 3
+    """Of these that must halve the residual between them."""
+    fits: float = 3.0
+    """Deviations that a typical residual may have where a fit explains its answers: the
+    noise is measured within a factor of two."""
+    student: int = 40
+    starts: int = 3
+    """Width of a network that is fitted from a random start, and how often that is tried, the
+    width doubled every other time."""
+    samples: int = 1000
+    """Held-out inputs of the certificate."""
+    worst: float = 15.0
+    """Deviations that its worst residual may have, of the usual ones: rounding inside a float32
+    computation has longer tails than a Gaussian (ten were met)."""
+    rounds: int = 2
+    """Times that a certificate that failed becomes data, and another one is taken."""
+    useful: float = 0.03
+    """Error over the spread of the answers up to which a network that the noise does not explain
+    is a copy of use."""
