@@ -59,8 +59,11 @@ FIRST_LOOK, SECOND_LOOK = 2, 4
 BELIEVED = 0.6
 """Part of the places at which a row must show. Rows show at 0.9 of them or more, units of
 layers farther up at 0.2 or less: they bend where a unit between switches."""
-TURNS = 0.3
+TURNS = 0.2
 """Part of the other rows that must switch between the places where a row showed."""
+OFTEN = 3
+"""Crossings of a row that shows at every place after which it is believed in any case: where
+layers are narrow few other rows switch anywhere on its surface."""
 DOUBTFUL = 4
 """Rows that might bend, completed in one pass to be followed farther."""
 HUNTS, NEAREST = 2, 8
@@ -391,7 +394,9 @@ class Peeling:
         doubtful: list[Row] = []
         for i, fine in zip(shown, straight, strict=True):
             row = refit_row(rows[i].seen_at(np.array(there[i])), prefix)
-            fine = fine and len(there[i]) > FIRST_LOOK
+            whole = len(there[i]) == asked[i] > FIRST_LOOK
+            often = row.members >= OFTEN and whole and bool(row.known.all())
+            fine = (fine and len(there[i]) > FIRST_LOOK) or often
             (believed if fine else doubtful).append(row)
             layer.confirmed += len(there[i]) * fine
             layer.places += int(asked[i]) * fine
