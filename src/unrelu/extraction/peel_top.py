@@ -24,9 +24,9 @@ from unrelu.networks import ReLUNetwork
 
 __all__ = ["Closed", "close_layers"]
 
-FITS = 1e-7
+FITS = 1e-5
 """Deviation over the spread of answers up to which the regression explains one."""
-LEFT = 1e-6
+LEFT = 1e-4
 """Part of the linear term that may be left where all signs are right."""
 MOST_BLIND = 5
 """Rows with weights that are not known, up to which both sides are tried for each."""
