@@ -28,8 +28,6 @@ FITS = 1e-5
 """Deviation over the spread of answers up to which the regression explains one."""
 LEFT = 1e-4
 """Part of the linear term that may be left where all signs are right."""
-TRY, SLACK = 0.5, 0.02
-"""Part of the answers from which on units alone are tried, and how many fewer they may fit."""
 MOST_BLIND = 5
 """Rows with weights that are not known, up to which both sides are tried for each."""
 SURPLUS = 1.3
@@ -129,76 +127,8 @@ def close_layers(
     solution, good, side = best
     fits = told.copy()
     fits[told] = good
-    share = float(good.mean())
-    direct = None
-    if share >= TRY:
-        bent = np.where(beyond, side * z, np.abs(z))
-        direct = _directly(theta, unknown, solution, side, (bent, z, heights, answers, scale))
-    if direct is not None and direct[1].mean() >= share - SLACK:
-        weights, good = direct
-        fits[told] = good
-        network = ReLUNetwork(
-            [*prefix.weights, weights[0], weights[2]], [*prefix.biases, weights[1], weights[3]]
-        )
-        return Closed(network, float(good.mean()), _free(network, 0), 0, fits, told)
     network, masks, carriers = _oriented(prefix, theta, unknown, solution, side, heights)
-    return Closed(network, share, masks, carriers, fits, told)
-
-
-def _directly(
-    theta: FloatArray,
-    unknown: BoolArray,
-    solution: FloatArray,
-    side: FloatArray,
-    data: tuple[FloatArray, ...],
-) -> tuple[tuple[FloatArray, ...], BoolArray] | None:
-    """Fit the answers by units alone, without a linear term, turning units until they do.
-
-    Rows that rarely switch leave parts of the linear term to few answers, and so the signs that
-    follow from it; here every answer counts.
-
-    Returns
-    -------
-    weights, fits
-        The last hidden layer's weights and biases and those above it, and which answers fit.
-    """
-    bent, z, heights, answers, scale = data
-    n = len(theta)
-    blind = np.flatnonzero(unknown.any(axis=0))
-    half, linear = solution[:n], solution[n:-1]
-    clear = ~unknown.any(axis=0)
-    columns = (theta[:, :-1][:, clear, None] * half[:, None, :]).reshape(n, -1).T
-    sign = sign_patterns(columns, linear[clear].ravel(), keep=1).patterns[0].copy()
-
-    def fit(sign: FloatArray) -> tuple[FloatArray, BoolArray]:
-        on = 0.5 * (bent + sign * z)
-        features = np.concatenate([on, heights[:, blind], np.ones((len(z), 1))], axis=1)
-        return _robust(features / scale, answers / scale)
-
-    found, good = fit(sign)
-    for _ in range(n):
-        if good.mean() >= 1.0 - SLACK:
-            break
-        trials = []
-        for j in range(n):
-            turned = sign.copy()
-            turned[j] *= -1.0
-            trials.append((*fit(turned), turned))
-        best = max(trials, key=lambda t: float(t[1].mean()))
-        if best[1].mean() <= good.mean():
-            break
-        found, good, sign = best
-    a = theta[:, :-1] * sign[:, None]
-    for j, k in np.argwhere(unknown):
-        outer = found[j]
-        if side[j] == sign[j]:  # on wherever k is
-            term = found[n + int(np.flatnonzero(blind == k)[0])]
-            a[j, k] = float(term @ outer / max(float(outer @ outer), 1e-300))
-        else:  # off wherever k is: any weight that is low enough
-            there = heights[:, k] > 0.0
-            steep = np.maximum(sign[j] * z[there, j], 0.0) / heights[there, k]
-            a[j, k] = -(1.0 + 2.0 * float(steep.max(initial=0.0)))
-    return (a, theta[:, -1] * sign, found[:n].T, found[-1]), good
+    return Closed(network, float(good.mean()), masks, carriers, fits, told)
 
 
 def _oriented(
