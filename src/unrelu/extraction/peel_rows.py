@@ -142,11 +142,10 @@ def _merged(one: Row, two: Row, factor: float) -> Row:
     new = two.known & ~one.known
     theta[new] = factor * two.theta[new]
     error = max(one.error, abs(factor) * two.error) if new.any() else one.error
-    size = float(np.linalg.norm(theta[:-1]))
     members = one.members + two.members
     places = np.unique(np.concatenate([one.places[1:], two.places]), axis=0)
     places = np.concatenate([one.places[:1], places])
-    return Row(theta / size, one.known | two.known, error / size, members, places)
+    return Row(theta, one.known | two.known, error, members, places)
 
 
 def _moved(rows: FloatArray, theta: FloatArray, loose: FloatArray) -> tuple[FloatArray, float]:
@@ -190,7 +189,12 @@ def refit_row(row: Row, prefix: Prefix, fresh: int | None = None) -> Row:
     theta = theta + change
     new = row.theta.copy()
     new[row.known] = theta
-    return dataclasses.replace(row, theta=new / float(np.linalg.norm(new[:-1])))
+    # Rows of the layer above are written in this row's scale: it stays.
+    before = row.known[:-1].copy()
+    if fresh is not None:
+        before[fresh] = False
+    old, now = (np.linalg.norm(t[:-1][before]) for t in (row.theta, new))
+    return dataclasses.replace(row, theta=new * float(old / now) if now > 0.0 else row.theta)
 
 
 def group_rows(readings: list[Row], known: list[Row]) -> list[Row]:

@@ -59,8 +59,13 @@ FIRST_LOOK, SECOND_LOOK = 2, 4
 BELIEVED = 0.6
 """Part of the places at which a row must show. Rows show at 0.9 of them or more, units of
 layers farther up at 0.2 or less: they bend where a unit between switches."""
-TURNS = 0.3
+TURNS = 0.2
 """Part of the other rows that must switch between the places where a row showed."""
+MOVED = 1e-5
+"""Change of a row after which the layer above it is found anew."""
+OFTEN = 3
+"""Crossings of a row that shows at every place after which it is believed in any case: where
+layers are narrow few other rows switch anywhere on its surface."""
 DOUBTFUL = 4
 """Rows that might bend, completed in one pass to be followed farther."""
 HUNTS, NEAREST = 2, 8
@@ -88,6 +93,12 @@ class Layer:
         Readings that were tested and are no row, by their anchor: of how many crossings.
     confirmed, places
         Places asked where rows predicted a kink, and how many there were in all.
+    explains
+        Part of the gradients that the rows explain.
+    tried
+        How often each missing weight was asked for in vain.
+    below
+        Rows and signs of the layer below, in which the rows are written.
     """
 
     rows: list[Row] = dataclasses.field(default_factory=list)
@@ -97,15 +108,20 @@ class Layer:
     places: int = 0
     explains: float = 0.0
     tried: dict[tuple[bytes, int], int] = dataclasses.field(default_factory=dict)
+    below: list[tuple[Row, float]] = dataclasses.field(default_factory=list)
 
     def fits(self, below: Layer) -> bool:
         """Make room for units that the layer below has got; False where it has changed more."""
         if not self.rows:
             return True
         width = len(self.rows[0].theta) - 1
-        now = [(r.anchor.tobytes(), s) for r, s in zip(below.rows, below.signs, strict=True)]
-        if self.below != now[:width]:
+        now = list(zip(below.rows, below.signs, strict=True))
+        if len(now) < width:
             return False
+        for (row, sign), (old, before) in zip(now, self.below, strict=False):
+            same = np.append(row.theta[: len(old.theta) - 1], row.theta[-1])
+            if sign != before or np.abs(same - old.theta)[old.known].max() > MOVED:
+                return False
         more = len(now) - width
         if more:  # what was refused may have been read or tested where a new unit is on
             self.refused, self.tried = {}, {}
@@ -117,11 +133,7 @@ class Layer:
 
     def stands_on(self, below: Layer) -> None:
         """Remember which units the rows are written in."""
-        self.below = [
-            (r.anchor.tobytes(), s) for r, s in zip(below.rows, below.signs, strict=True)
-        ]
-
-    below: list[tuple[bytes, float]] = dataclasses.field(default_factory=list)
+        self.below = list(zip(below.rows, below.signs, strict=True))
 
     @property
     def oriented(self) -> bool:
@@ -391,13 +403,17 @@ class Peeling:
         doubtful: list[Row] = []
         for i, fine in zip(shown, straight, strict=True):
             row = refit_row(rows[i].seen_at(np.array(there[i])), prefix)
-            fine = fine and len(there[i]) > FIRST_LOOK
+            whole = len(there[i]) == asked[i] > FIRST_LOOK
+            often = row.members >= OFTEN and whole and bool(row.known.all())
+            fine = (fine and len(there[i]) > FIRST_LOOK) or often
             (believed if fine else doubtful).append(row)
             layer.confirmed += len(there[i]) * fine
             layer.places += int(asked[i]) * fine
         return believed, doubtful
 
-    def _places(self, row: Row, prefix: Prefix) -> tuple[FloatArray, FloatArray]:
+    def _places(
+        self, row: Row, prefix: Prefix, count: int = FIRST_LOOK + SECOND_LOOK
+    ) -> tuple[FloatArray, FloatArray]:
         """Choose places on a row's surface, far from where it was seen and from each other.
 
         What bends between them is seen to.
@@ -410,7 +426,7 @@ class Peeling:
         x, n, size = (a[fine] if fine.sum() >= FIRST_LOOK else a for a in (x, n, size))
         way = np.linalg.norm(x - row.anchor, axis=1) / size
         chosen: list[int] = []
-        for _ in range(min(len(x), FIRST_LOOK + SECOND_LOOK)):
+        for _ in range(min(len(x), count)):
             best = int(way.argmax())
             chosen.append(best)
             way = np.minimum(way, np.linalg.norm(x - x[best], axis=1) / size)
@@ -458,7 +474,20 @@ class Peeling:
                 if not row.known.all():
                     layer.rows[i] = self._completed(layer, row, prefix)
             layer.rows = group_rows([], layer.rows)
+            for i, row in enumerate(layer.rows):
+                layer.rows[i] = self._firm(row, prefix)
             details |= {"missing": before, "left": layer.missing}
+
+    def _firm(self, row: Row, prefix: Prefix) -> Row:
+        """Find a row's surface at as many places as it has numbers, and a few more."""
+        assert self.noise is not None
+        more = int(row.known.sum()) + 2 - len(row.places)
+        if more <= 0:
+            return row
+        x, n = self._places(row, prefix, more)
+        found = test_surface(self.oracle, x, n, prefix, self.noise)
+        kinks = x + found.offsets[:, None] * n
+        return refit_row(row.seen_at(kinks[found.there]), prefix) if found.there.any() else row
 
     # ----------------------------------------------------------------- signs
 

@@ -24,9 +24,9 @@ from unrelu.networks import ReLUNetwork
 
 __all__ = ["Closed", "close_layers"]
 
-FITS = 1e-7
+FITS = 1e-5
 """Deviation over the spread of answers up to which the regression explains one."""
-LEFT = 1e-6
+LEFT = 1e-4
 """Part of the linear term that may be left where all signs are right."""
 MOST_BLIND = 5
 """Rows with weights that are not known, up to which both sides are tried for each."""
@@ -104,7 +104,7 @@ def close_layers(
     blind = np.flatnonzero(unknown.any(axis=1))
     # Where a unit is on whose weight is not known, no surface of the row was met: it is on one
     # side there, and what the weight adds is linear in that unit's height.
-    beyond = ((heights > 0)[:, None, :] & unknown[None]).any(axis=2)
+    beyond: BoolArray = np.asarray(((heights > 0)[:, None, :] & unknown[None]).any(axis=2))
     told: BoolArray = np.asarray(~(beyond.any(axis=1) & (len(blind) > MOST_BLIND)))
     if told.sum() < SURPLUS * columns:
         return None
@@ -141,7 +141,7 @@ def _oriented(
 ) -> tuple[ReLUNetwork, list[BoolArray], int]:
     """Choose the signs, and put the network together."""
     a, b = theta[:, :-1].copy(), theta[:, -1]
-    n, m = len(b), solution.shape[1]
+    n = len(b)
     half, linear, constant = solution[:n], solution[n:-1], solution[-1]
     clear = ~unknown.any(axis=0)
     columns = (a[:, clear, None] * half[:, None, :]).reshape(n, -1).T
@@ -168,26 +168,48 @@ def _oriented(
     carriers = 0
     skip = None
     if found.remainders[0] > LEFT * size:
-        if prefix.depth:  # heights are not negative: both parts of the term are always on
-            carriers = 2 * m
-            weights[-1] = np.concatenate(
-                [weights[-1], np.maximum(rest.T, 0.0), np.maximum(-rest.T, 0.0)]
-            )
-            biases[-1] = np.concatenate([biases[-1], np.zeros(2 * m)])
-            outer = np.concatenate([outer, np.eye(m), -np.eye(m)], axis=1)
+        if prefix.depth:
+            rows, columns = _carriers(rest)
+            carriers = len(rows)
+            weights[-1] = np.concatenate([weights[-1], rows])
+            biases[-1] = np.concatenate([biases[-1], np.zeros(carriers)])
+            outer = np.concatenate([outer, columns], axis=1)
         else:
             skip = rest.T
     network = ReLUNetwork([*weights, outer], [*biases, constant], skip)
     return network, _free(network, carriers), carriers
 
 
+def _carriers(rest: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Write a linear term ``(w, m)`` of heights as units that are always on.
+
+    Heights are not negative: the positive and the negative part of a row are both on
+    everywhere. One unit that is always on makes a term of rank one.
+
+    Returns
+    -------
+    rows, columns
+        ``(c, w)`` and ``(m, c)``.
+    """
+    left, s, right = np.linalg.svd(rest, full_matrices=False)
+    rows, columns = [], []
+    for p, size, q in zip(left.T, s, right, strict=True):
+        if size <= LEFT * s[0]:
+            break
+        for sign in (1.0, -1.0):
+            part = np.maximum(sign * p, 0.0)
+            if part.max() > LEFT:
+                rows.append(part)
+                columns.append(sign * size * q)
+    return np.array(rows), np.array(columns).T
+
+
 def _free(network: ReLUNetwork, carriers: int) -> list[BoolArray]:
-    """Return what a polish may move: not the scale of a unit, nor what carries a linear term."""
+    """Return what a polish may move: not the scale of a unit, nor a carrier's zeros."""
     masks = [np.ones((w.shape[0], w.shape[1] + 1), dtype=bool) for w in network.weights]
     for mask, w in zip(masks[:-1], network.weights[:-1], strict=True):
         mask[np.arange(len(w)), np.abs(w).argmax(axis=1)] = False
     if carriers:
-        masks[-2][-carriers:] = False
-        masks[-2][-carriers : len(masks[-2]) - carriers // 2, :-1] = True
-        masks[-1][:, -1 - carriers : -1] = False
+        masks[-2][-carriers:, :-1] &= network.weights[-2][-carriers:] > 0.0
+        masks[-2][-carriers:, -1] = False
     return masks
