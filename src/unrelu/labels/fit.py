@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -153,9 +154,10 @@ def _obeying(
         return np.asarray(sign * heads[0])
     lines = lines / np.maximum(np.linalg.norm(lines, axis=1, keepdims=True), 1e-300)
     n, j = lines.shape
+    below: Any = hstack([csr_array(-lines), -eye_array(n)])
     solution = linprog(
         np.concatenate([np.zeros(j), np.ones(n)]),
-        A_ub=hstack([csr_array(-lines), -eye_array(n)]), b_ub=np.full(n, -0.1 / j),
+        A_ub=below, b_ub=np.full(n, -0.1 / j),
         bounds=[(-1.0, 1.0)] * j + [(0.0, None)] * n,
     )  # fmt: skip
     weights = solution.x[:j] if solution.x is not None else np.ones(j)
