@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -153,9 +154,10 @@ def _obeying(
         return np.asarray(sign * heads[0])
     lines = lines / np.maximum(np.linalg.norm(lines, axis=1, keepdims=True), 1e-300)
     n, j = lines.shape
+    below: Any = hstack([csr_array(-lines), -eye_array(n)])
     solution = linprog(
         np.concatenate([np.zeros(j), np.ones(n)]),
-        A_ub=hstack([csr_array(-lines), -eye_array(n)]), b_ub=np.full(n, -0.1 / j),
+        A_ub=below, b_ub=np.full(n, -0.1 / j),
         bounds=[(-1.0, 1.0)] * j + [(0.0, None)] * n,
     )  # fmt: skip
     weights = solution.x[:j] if solution.x is not None else np.ones(j)
@@ -176,20 +178,33 @@ def fit_model(model: Model, at: Crossings, *, steps: int, noise: float, within: 
     First with weights that forget outliers (Cauchy), as a model that lacks a unit is right
     where that does not count; what then is more than ``within`` errors off has a full say.
     """
-    fit = _descend(model, at, steps, noise, OUTLYING)
+    error = _errors(model, at, noise)
+    fit = _descend(model, at, steps, error, OUTLYING)
     if (fit.misfit > within).any():
-        plain = _descend(fit.model, at, steps, noise, np.inf)
+        plain = _descend(fit.model, at, steps, error, np.inf)
         if (plain.misfit > within).sum() < (fit.misfit > within).sum():
             return plain
     return fit
 
 
-def _descend(model: Model, at: Crossings, steps: int, noise: float, outlying: float) -> Fit:
+def _errors(model: Model, at: Crossings, noise: float) -> FloatArray:
+    """Return the crossings' errors: brackets, or the labels' resolution there.
+
+    Rounding grows with the input, and moves a boundary farther where outputs differ less.
+    """
+    _, gradient = model.differences(at.points, at.inside, at.outside)
+    slope = np.linalg.norm(gradient, axis=1)
+    norm = np.linalg.norm(at.points, axis=1)
+    farther = np.maximum(1.0, norm / max(float(np.median(norm)), np.finfo(float).tiny))
+    flatter = np.maximum(1.0, np.median(slope) / np.maximum(slope, np.finfo(float).tiny))
+    return np.asarray(np.maximum(at.error, noise * farther * flatter))
+
+
+def _descend(model: Model, at: Crossings, steps: int, error: FloatArray, outlying: float) -> Fit:
     """Levenberg-Marquardt.
 
     Outputs of zero solve every equation, so that the step along their scale is held at zero.
     """
-    error = np.maximum(at.error, noise)
     damping = FIRST_DAMPING
     for _ in range(steps):
         value, gradient = model.differences(at.points, at.inside, at.outside)

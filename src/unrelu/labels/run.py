@@ -36,7 +36,7 @@ DISTINCT = 1e-7
 """Least distance within which predicted boundary points are expected, in units of the inputs."""
 LEVER = 1e3
 """The same, over the labels' resolution: units that few crossings switch are known less well."""
-JOINT = 2600
+JOINT = 3200
 """Parameters up to which all are fitted at once: the normal equations take their cube."""
 
 
