@@ -70,7 +70,7 @@ from unrelu.extraction.deep_certify import Verdict, certify_network
 from unrelu.extraction.peel_run import Layer, Peeling
 from unrelu.extraction.peel_top import Closed
 from unrelu.extraction.prefix import Prefix
-from unrelu.networks import ReLUNetwork
+from unrelu.networks import Network, ReLUNetwork
 from unrelu.oracles import as_oracle
 from unrelu.oracles.wrappers import LogOdds
 from unrelu.progress import Progress, as_progress
@@ -408,7 +408,7 @@ def _with_reference(network: ReLUNetwork, at: int) -> ReLUNetwork:
     )
 
 
-def _without(network: ReLUNetwork, output: int) -> ReLUNetwork:
+def _without(network: Network, output: int) -> ReLUNetwork:
     """Leave an output out: log-odds were asked for, which have none of the reference."""
     skip = None if network.skip is None else np.delete(network.skip, output, axis=0)
     return ReLUNetwork(
