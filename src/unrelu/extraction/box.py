@@ -63,7 +63,7 @@ from unrelu.errors import BudgetExhausted, InvalidInput
 from unrelu.extraction.box_explore import Answers, Exploration
 from unrelu.extraction.box_points import BoxInputs
 from unrelu.extraction.box_target import BoxTarget, measure_noise
-from unrelu.extraction.box_units import folded, merged, network_in, without_skip
+from unrelu.extraction.box_units import network_in, without_skip
 from unrelu.lines.domains import Domain, as_domain
 from unrelu.networks import ReLUNetwork
 from unrelu.progress import Progress, as_progress
@@ -313,7 +313,9 @@ class BoxRun:
             deviation[read],
             scale=spread,
             tolerance=max(3.0 * largest, 5.0 * noise),
-            distribution="uniform, corner and data" if inputs.data is not None else "uniform and corner",
+            distribution="uniform, corner and data"
+            if inputs.data is not None
+            else "uniform and corner",
         )
         if over.any():
             message = (

@@ -18,7 +18,15 @@ from unrelu.extraction.box_fit import fit_all, fit_outputs
 from unrelu.extraction.box_follow import Kink, Residual, find_first_kink, measure_star
 from unrelu.extraction.box_points import BoxInputs
 from unrelu.extraction.box_target import CubeTarget, RowNoise
-from unrelu.extraction.box_units import affine, audible, folded, merged, with_unit
+from unrelu.extraction.box_units import (
+    affine,
+    audible,
+    bend,
+    folded,
+    merged,
+    with_unit,
+    without_unit,
+)
 from unrelu.networks import ReLUNetwork
 
 __all__ = ["Answers", "Exploration"]
@@ -29,6 +37,10 @@ _CHORDS = 8
 """Failing probes of which the one nearest to an explained probe is followed."""
 _STEPS = 3
 """Steps of a fit while units are still missing: its job is to keep the model's errors small."""
+_SETTLING = 12
+"""Most steps of a fit of all units found so far."""
+_FAINT = 0.05
+"""Units that bend values by less than this part of what the median unit does may be needless."""
 _NEARLY = 30.0
 """A fit takes answers within so many times what counted as explained at first."""
 _FITS = 3
@@ -242,9 +254,7 @@ class Exploration:
         self.network = fit_all(
             self.network, rows.points, rows.values, far * rows.deviation, steps=_STEPS
         )
-        self.network = fit_all(
-            self.network, rows.points, rows.values, rows.deviation, steps=steps
-        )
+        self.network = fit_all(self.network, rows.points, rows.values, rows.deviation, steps=steps)
 
     def balance(self) -> None:
         """Ask for more answers where a unit has too few on one of its sides for the fit."""
@@ -256,16 +266,43 @@ class Exploration:
 
     def sharpen(self, accept: float) -> None:
         """Fit everything, drop what says nothing, and judge by what the fit reached."""
-        self.fit()
+        self.fit(steps=_SETTLING)
         tidy = self.tidied()
         if len(tidy.biases[0]) < self.units:
             self.network = tidy
-            self.fit()
+            self.fit(steps=_SETTLING)
+        self.drop_needless()
         rows = self.nearly_explained(1.0)
         usual = float(np.quantile(self.misses(rows), 0.9)) / _LARGEST
         self.slack = accept * max(1.0, usual)
-        every = self.seen()
-        self.log(f"sharpened k={self.units} n={len(rows.points)}/{len(every.points)} {np.quantile(self.misses(every), [.5, .9, .99, .999, 1])} slack {self.slack}")
+        self.log(f"k={self.units} sharpened to {self.slack:.3g} deviations")
+
+    def drop_needless(self) -> None:
+        """Leave out faint units one by one, while a fit without them is as good.
+
+        A unit fitted to noise lowers the sum of squares by one deviation squared a parameter, up
+        to some times that where it was searched for.
+        """
+        while self.units > 1:
+            bends = bend(self.network)
+            weakest = int(np.argmin(bends))
+            if bends[weakest] > _FAINT * float(np.median(bends)):
+                return
+            kept, rows = self.network, self.nearly_explained(_NEARLY)
+            before = self.robust_loss(rows)
+            self.network = without_unit(kept, weakest)
+            self.fit(steps=_SETTLING)
+            own = self.target.dimension + self.target.outputs + 1
+            scale = max(1.0, before / (rows.values.size))
+            if self.robust_loss(rows) > before + scale * (3.0 * own + 6.0 * np.sqrt(2.0 * own)):
+                self.network = kept
+                return
+
+    def robust_loss(self, rows: Answers) -> float:
+        """Return the sum of squared residuals over deviations, those far off counting less."""
+        left = (rows.values - self.network(rows.points)) / rows.deviation[:, None]
+        cap = FitConfig.outlier
+        return float(np.sum(np.log1p((left / cap) ** 2))) * cap**2
 
     def relative_error(self) -> float:
         """Return the model's error over the spread, as far as exploring tells."""

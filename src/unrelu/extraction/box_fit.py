@@ -23,7 +23,8 @@ def fit_all(
     steps: int | None = None,
 ) -> ReLUNetwork:
     """Fit all parameters to values ``(n, m)`` of deviation ``(n,)``; ``steps`` limits the work."""
-    if len(network.biases[0])==0: return network
+    if len(network.biases[0]) == 0:
+        return network
     config = FitConfig(damping=1e-9, floor=1e-6)
     if steps is not None:
         config = dataclasses.replace(config, steps=steps)

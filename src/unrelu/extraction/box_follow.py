@@ -168,11 +168,17 @@ def _as_ray(
     direction = growth / slope
     start = t1 - float(r1 @ direction) / slope
     room = limit / slope
-    if not near - room <= start <= t1 or np.abs(r1 - slope * (t1 - start) * direction).max() > limit:
+    if (
+        not near - room <= start <= t1
+        or np.abs(r1 - slope * (t1 - start) * direction).max() > limit
+    ):
         return None
     t3 = 0.5 * (max(start, 0.0) + t1)
     r3, _ = at(t3)
-    if not np.isfinite(r3).all() or np.abs(r3 - slope * (t3 - start) * direction).max() > 0.5 * limit:
+    if (
+        not np.isfinite(r3).all()
+        or np.abs(r3 - slope * (t3 - start) * direction).max() > 0.5 * limit
+    ):
         return None
     return Kink(max(start, 0.0), t2, direction, slope, room)
 
@@ -235,7 +241,11 @@ def _star_at(ask: Ask, center: FloatArray, direction: FloatArray, slack: float) 
             rays = np.linalg.svd(np.concatenate(heights), full_matrices=False)[2][0]
             rays = rays if rays @ direction > 0 else -rays
             return Star(center, value, gradient, rays)
-        flip = off & (attempt % 3 == 0) & (np.where(sign > 0, center, 1.0 - center)[todo] > step[todo] / 3.0)
+        flip = (
+            off
+            & (attempt % 3 == 0)
+            & (np.where(sign > 0, center, 1.0 - center)[todo] > step[todo] / 3.0)
+        )
         sign[todo[flip]] *= -1.0
         step[todo[~flip]] = length[todo[~flip]] / 3.0
     return None

@@ -177,9 +177,7 @@ def find_traces(segments: Segments) -> list[Trace]:
     found: list[Trace] = []
     for c in likely[np.lexsort((doubts[likely], -hits[likely]))]:
         fresh = [
-            (line, int(k))
-            for line, k in enumerate(member[c])
-            if k >= 0 and not used[line][k]
+            (line, int(k)) for line, k in enumerate(member[c]) if k >= 0 and not used[line][k]
         ]
         if len(fresh) < _LEAST_HITS:
             continue
