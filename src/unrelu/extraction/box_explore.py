@@ -238,9 +238,9 @@ class Exploration:
     # --------------------------------------------------------------------- fit
 
     def nearly_explained(self, wide: float) -> Answers:
-        """Return answers within ``wide`` times what counts as explained."""
+        """Return answers within ``wide`` times what counted as explained at first."""
         rows = self.seen()
-        near = self.misses(rows) <= wide * max(self.slack, self.coarse)
+        near = self.misses(rows) <= wide * self.coarse
         return Answers(rows.points[near], rows.values[near], rows.deviation[near])
 
     def fit(self, steps: int | None = None) -> None:
@@ -274,7 +274,7 @@ class Exploration:
         self.drop_needless()
         rows = self.nearly_explained(1.0)
         usual = float(np.quantile(self.misses(rows), 0.9)) / _LARGEST
-        self.slack = accept * max(1.0, usual)
+        self.slack = min(accept * max(1.0, usual), max(accept, self.coarse))
         self.log(f"k={self.units} sharpened to {self.slack:.3g} deviations")
 
     def drop_needless(self) -> None:
