@@ -127,16 +127,27 @@ def _bounds(target: Oracle, start: FloatArray, scale: float) -> tuple[FloatArray
     for _ in range(_SECANTS):
         if settled.all():
             break
-        t = np.where(np.abs(outside) > 4.0 * np.abs(step + inside), inside + step, 0.5 * (inside + outside))
+        t = np.where(
+            np.abs(outside) > 4.0 * np.abs(step + inside), inside + step, 0.5 * (inside + outside)
+        )
         y = ask(t, ~settled)
         t_line, y_line = _secant(inside, inner, t, y, constant)
         stopped = _same(np.nan_to_num(y), constant) & ~settled
         moving = ~stopped & ~settled
         # Two inner answers on one piece point to the end; one answer there proves it.
-        line = moving & np.isfinite(t_line) & (np.abs(t_line) > np.abs(t)) & (np.abs(t_line) <= np.abs(outside))
-        checked = ask(np.where(line, t_line * (1.0 - _HAIR) , 0.0), line)
+        line = (
+            moving
+            & np.isfinite(t_line)
+            & (np.abs(t_line) > np.abs(t))
+            & (np.abs(t_line) <= np.abs(outside))
+        )
+        checked = ask(np.where(line, t_line * (1.0 - _HAIR), 0.0), line)
         beyond = ask(np.where(line, t_line * (1.0 + _HAIR), 0.0), line)
-        exact = line & _same(np.nan_to_num(beyond), constant) & ~_same(np.nan_to_num(checked), constant)
+        exact = (
+            line
+            & _same(np.nan_to_num(beyond), constant)
+            & ~_same(np.nan_to_num(checked), constant)
+        )
         outside = np.where(stopped, t, outside)
         inside, inner = np.where(moving, t, inside), np.where(moving[:, None], y, inner)
         step = np.where(moving, 2.0 * step, step)

@@ -250,7 +250,7 @@ class TwoHiddenRun:
     def look(self, answers: str) -> None:
         """Find out what the answers are and how exact."""
         with self.stage("calibration") as details:
-            found, seen = look_for_probabilities(self.target, self.draw)
+            found, seen = look_for_probabilities(self.target, self.draw, ways_out=())
             self.probabilities = answers == "probabilities" or (answers == "auto" and found)
             self.single = bool((seen == seen.astype(np.float32)).all())
             self.noise = measure_noise(_Around(self), self.rng)
