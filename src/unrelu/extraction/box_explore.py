@@ -15,7 +15,7 @@ import numpy as np
 from unrelu._types import FloatArray, IntArray
 from unrelu.core.fit import FitConfig
 from unrelu.extraction.box_fit import fit_all, fit_outputs
-from unrelu.extraction.box_follow import Kink, Residual, find_first_kink, measure_star
+from unrelu.extraction.box_follow import Residual, Star, find_first_kink, measure_star
 from unrelu.extraction.box_points import BoxInputs
 from unrelu.extraction.box_target import CubeTarget, RowNoise
 from unrelu.extraction.box_units import (
@@ -49,6 +49,9 @@ _ASIDE = 12
 """Probes that lead nowhere, after which it stops: the model, or what it stands on, is wrong."""
 _LARGEST = 2.5
 """Nine of ten rows have no residual beyond this many deviations (ten outputs)."""
+_SAME_PLANE = 0.05
+"""Distance of hyperplanes below which a new unit is a known one: a second unit as near as that
+is rarer than a wrong slope, and the fit finds it once the slopes are right."""
 _MISFIT = ("no kink", "no star", "drift", "known unit")
 """Outcomes that say that the model's slopes are wrong rather than that a unit is missing."""
 
@@ -217,23 +220,21 @@ class Exploration:
         if kink is None:
             return reason
         star = measure_star(self.residual, good, bad, kink, self.slack)
-        if self.at_known(good, bad - good, kink):
-            return "known unit"  # the star's answers correct it in the next fit
         if star is None:
             return "no star"
+        if self.known(star):
+            return "known unit"  # the star's answers correct it in the next fit
         self.network = with_unit(self.network, *star.unit())
         rows = self.nearly_explained(3.0)
         self.network = fit_outputs(self.network, rows.points, rows.values, rows.deviation)
         return "unit"
 
-    def at_known(self, good: FloatArray, chord: FloatArray, kink: Kink) -> bool:
-        """Whether a known unit switches where the residual's ray begins: it has wrong slopes."""
-        rows, biases = self.network.weights[0], self.network.biases[0]
-        along = rows @ chord
-        with np.errstate(divide="ignore", invalid="ignore"):
-            crossing = -(rows @ good + biases) / along
-        near = np.abs(crossing - kink.start) <= 3.0 * kink.doubt
-        return bool(near.any())
+    def known(self, star: Star) -> bool:
+        """Whether a star shows a known unit again, whose slopes are wrong."""
+        row, bias, _ = star.unit()
+        mine = np.column_stack([self.network.weights[0], self.network.biases[0]])
+        apart = [np.linalg.norm(mine - s * np.append(row, bias), axis=1) for s in (1.0, -1.0)]
+        return bool(np.min(apart, initial=np.inf) <= _SAME_PLANE)
 
     # --------------------------------------------------------------------- fit
 
