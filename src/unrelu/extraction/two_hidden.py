@@ -427,6 +427,8 @@ class TwoHiddenRun:
             )
         with self.stage("signs"):
             self.rows, self.row_error = turn_rows(self.read, self.rows, self.rng)
+        k = float(self.rows.count)
+        self.target.allowance.plan(price_two_hidden(self.dimension, self.outputs, k, 4.0 * k))
         with self.stage("layers above"):
             self.layers_above()
         result = self.result(Status.PARTIAL, "not certified")
