@@ -249,9 +249,9 @@ class BoxRun:
             return self.result(Status.NUMERICAL_FAILURE, _UNREAD, None)
         with self.stage("exploration"):
             search.begin()
-            d, m = search.target.dimension, search.target.outputs
-            self.target.allowance.plan(price_in_box(d, m, 0.0))
-            done = search.explore(config.probes, config.most_units)
+            search.explore(config.probes, config.most_units)
+        d, m = search.target.dimension, search.target.outputs
+        self.target.allowance.plan(price_in_box(d, m, float(search.units)))
         for turn in range(config.rounds):
             done = self.settle()
             if not done:

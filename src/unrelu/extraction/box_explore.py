@@ -15,10 +15,18 @@ import numpy as np
 from unrelu._types import FloatArray, IntArray
 from unrelu.core.fit import FitConfig
 from unrelu.extraction.box_fit import fit_all, fit_outputs
-from unrelu.extraction.box_follow import Kink, Residual, find_first_kink, measure_star
+from unrelu.extraction.box_follow import Residual, Star, find_first_kink, measure_star
 from unrelu.extraction.box_points import BoxInputs
 from unrelu.extraction.box_target import CubeTarget, RowNoise
-from unrelu.extraction.box_units import affine, audible, folded, merged, with_unit
+from unrelu.extraction.box_units import (
+    affine,
+    audible,
+    bend,
+    folded,
+    merged,
+    with_unit,
+    without_unit,
+)
 from unrelu.networks import ReLUNetwork
 
 __all__ = ["Answers", "Exploration"]
@@ -29,6 +37,10 @@ _CHORDS = 8
 """Failing probes of which the one nearest to an explained probe is followed."""
 _STEPS = 3
 """Steps of a fit while units are still missing: its job is to keep the model's errors small."""
+_SETTLING = 12
+"""Most steps of a fit of all units found so far."""
+_FAINT = 0.05
+"""Units that bend values by less than this part of what the median unit does may be needless."""
 _NEARLY = 30.0
 """A fit takes answers within so many times what counted as explained at first."""
 _FITS = 3
@@ -37,6 +49,9 @@ _ASIDE = 12
 """Probes that lead nowhere, after which it stops: the model, or what it stands on, is wrong."""
 _LARGEST = 2.5
 """Nine of ten rows have no residual beyond this many deviations (ten outputs)."""
+_SAME_PLANE = 0.05
+"""Distance of hyperplanes below which a new unit is a known one: a second unit as near as that
+is rarer than a wrong slope, and the fit finds it once the slopes are right."""
 _MISFIT = ("no kink", "no star", "drift", "known unit")
 """Outcomes that say that the model's slopes are wrong rather than that a unit is missing."""
 
@@ -205,30 +220,28 @@ class Exploration:
         if kink is None:
             return reason
         star = measure_star(self.residual, good, bad, kink, self.slack)
-        if self.at_known(good, bad - good, kink):
-            return "known unit"  # the star's answers correct it in the next fit
         if star is None:
             return "no star"
+        if self.known(star):
+            return "known unit"  # the star's answers correct it in the next fit
         self.network = with_unit(self.network, *star.unit())
         rows = self.nearly_explained(3.0)
         self.network = fit_outputs(self.network, rows.points, rows.values, rows.deviation)
         return "unit"
 
-    def at_known(self, good: FloatArray, chord: FloatArray, kink: Kink) -> bool:
-        """Whether a known unit switches where the residual's ray begins: it has wrong slopes."""
-        rows, biases = self.network.weights[0], self.network.biases[0]
-        along = rows @ chord
-        with np.errstate(divide="ignore", invalid="ignore"):
-            crossing = -(rows @ good + biases) / along
-        near = np.abs(crossing - kink.start) <= 3.0 * kink.doubt
-        return bool(near.any())
+    def known(self, star: Star) -> bool:
+        """Whether a star shows a known unit again, whose slopes are wrong."""
+        row, bias, _ = star.unit()
+        mine = np.column_stack([self.network.weights[0], self.network.biases[0]])
+        apart = [np.linalg.norm(mine - s * np.append(row, bias), axis=1) for s in (1.0, -1.0)]
+        return bool(np.min(apart, initial=np.inf) <= _SAME_PLANE)
 
     # --------------------------------------------------------------------- fit
 
     def nearly_explained(self, wide: float) -> Answers:
-        """Return answers within ``wide`` times what counts as explained."""
+        """Return answers within ``wide`` times what counted as explained at first."""
         rows = self.seen()
-        near = self.misses(rows) <= wide * max(self.slack, self.coarse)
+        near = self.misses(rows) <= wide * self.coarse
         return Answers(rows.points[near], rows.values[near], rows.deviation[near])
 
     def fit(self, steps: int | None = None) -> None:
@@ -254,18 +267,43 @@ class Exploration:
 
     def sharpen(self, accept: float) -> None:
         """Fit everything, drop what says nothing, and judge by what the fit reached."""
-        self.fit()
+        self.fit(steps=_SETTLING)
         tidy = self.tidied()
         if len(tidy.biases[0]) < self.units:
             self.network = tidy
-            self.fit()
+            self.fit(steps=_SETTLING)
+        self.drop_needless()
         rows = self.nearly_explained(1.0)
         usual = float(np.quantile(self.misses(rows), 0.9)) / _LARGEST
-        self.slack = accept * max(1.0, usual)
-        every = self.seen()
-        self.log(
-            f"sharpened k={self.units} n={len(rows.points)}/{len(every.points)} {np.quantile(self.misses(every), [0.5, 0.9, 0.99, 0.999, 1])} slack {self.slack}"
-        )
+        self.slack = min(accept * max(1.0, usual), max(accept, self.coarse))
+        self.log(f"k={self.units} sharpened to {self.slack:.3g} deviations")
+
+    def drop_needless(self) -> None:
+        """Leave out faint units one by one, while a fit without them is as good.
+
+        A unit fitted to noise lowers the sum of squares by one deviation squared a parameter, up
+        to some times that where it was searched for.
+        """
+        while self.units > 1:
+            bends = bend(self.network)
+            weakest = int(np.argmin(bends))
+            if bends[weakest] > _FAINT * float(np.median(bends)):
+                return
+            kept, rows = self.network, self.nearly_explained(_NEARLY)
+            before = self.robust_loss(rows)
+            self.network = without_unit(kept, weakest)
+            self.fit(steps=_SETTLING)
+            own = self.target.dimension + self.target.outputs + 1
+            scale = max(1.0, before / (rows.values.size))
+            if self.robust_loss(rows) > before + scale * (3.0 * own + 6.0 * np.sqrt(2.0 * own)):
+                self.network = kept
+                return
+
+    def robust_loss(self, rows: Answers) -> float:
+        """Return the sum of squared residuals over deviations, those far off counting less."""
+        left = (rows.values - self.network(rows.points)) / rows.deviation[:, None]
+        cap = FitConfig.outlier
+        return float(np.sum(np.log1p((left / cap) ** 2))) * cap**2
 
     def relative_error(self) -> float:
         """Return the model's error over the spread, as far as exploring tells."""

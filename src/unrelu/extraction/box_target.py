@@ -119,7 +119,7 @@ class RowNoise:
     def at(self, values: FloatArray, coarseness: FloatArray) -> FloatArray:
         """Return the deviations of rows ``(n, m)``, ``(n,)``; infinite for unread ones."""
         size = np.abs(values).max(axis=1)
-        deviation = self.level * np.maximum(1.0, size / self.size) + coarseness
+        deviation = np.maximum(self.level * np.maximum(1.0, size / self.size), coarseness)
         return np.where(np.isfinite(deviation), deviation, np.inf)
 
 
@@ -140,4 +140,4 @@ def measure_noise(target: CubeTarget, rng: np.random.Generator) -> RowNoise:
     size = float(np.median(np.abs(y[0][read]).max(axis=1)))
     least = float(np.finfo(np.float64).eps) * size
     rounding = float(np.median(coarseness.reshape(4, -1)[0][read]))
-    return RowNoise(max(np.sqrt(max(square - rounding**2, 0.0)), least), size)
+    return RowNoise(max(float(np.sqrt(square)), least, rounding), size)

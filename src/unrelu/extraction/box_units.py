@@ -11,12 +11,14 @@ from unrelu.networks import ReLUNetwork
 __all__ = [
     "affine",
     "audible",
+    "bend",
     "folded",
     "merged",
     "network_in",
     "normalised",
     "with_unit",
     "without_skip",
+    "without_unit",
 ]
 
 
@@ -65,12 +67,34 @@ def reach(weights: FloatArray, biases: FloatArray) -> tuple[FloatArray, FloatArr
     return low, biases + np.maximum(weights, 0.0).sum(axis=1)
 
 
+def bend(network: ReLUNetwork) -> FloatArray:
+    """Return by how much the kink of each unit moves values in the cube at most, ``(k,)``.
+
+    The smaller side of a unit is what is not affine.
+    """
+    low, high = reach(network.weights[0], network.biases[0])
+    size = np.abs(network.weights[1]).max(axis=0)
+    return np.asarray(size * np.maximum(np.minimum(-low, high), 0.0))
+
+
 def audible(network: ReLUNetwork, noise: float) -> ReLUNetwork:
     """Drop units whose bend nowhere in the cube exceeds the noise of an answer."""
-    network = normalised(network)
-    low, high = reach(network.weights[0], network.biases[0])
-    bend = np.abs(network.weights[1]).max(axis=0) * np.minimum(-low, high)
-    return _kept(network, bend > noise)
+    return _kept(network, bend(network) > noise)
+
+
+def without_unit(network: ReLUNetwork, unit: int) -> ReLUNetwork:
+    """Leave out a unit; one that is mostly on leaves its affine part behind."""
+    rows, outputs = network.weights
+    middle = network.biases[0][unit] + 0.5 * rows[unit].sum()
+    kept = _kept(network, np.arange(len(rows)) != unit)
+    if middle <= 0:
+        return kept
+    assert kept.skip is not None
+    return ReLUNetwork(
+        kept.weights,
+        [kept.biases[0], kept.biases[1] + outputs[:, unit] * network.biases[0][unit]],
+        kept.skip + np.outer(outputs[:, unit], rows[unit]),
+    )
 
 
 def folded(network: ReLUNetwork, least: float) -> ReLUNetwork:

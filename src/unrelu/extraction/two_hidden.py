@@ -63,6 +63,7 @@ from unrelu.extraction.box_target import RowNoise, measure_noise, read_probabili
 from unrelu.extraction.box_units import network_in, without_skip
 from unrelu.extraction.two_hidden_lines import Segments, Trace, find_traces, line_kinks
 from unrelu.extraction.two_hidden_rows import (
+    CLOSE,
     Rows,
     measure_normal,
     missing_change,
@@ -80,9 +81,6 @@ __all__ = ["TwoHiddenConfig", "TwoHiddenResult", "extract_two_hidden"]
 _SHOWN = 0.6
 """Part of the places on a hyperplane where a first-layer unit shows; elsewhere all that it feeds
 is off, or another kink is near. A second-layer unit's hyperplane goes on in its region only."""
-_MOVED = 3e-3
-"""A row that crossings have turned by more than this angle is measured again: they were looked
-for off their places."""
 _NEARLY_STILL = 0.02
 _STILL = 1e-3
 """Change on units' off sides over that on their on sides up to which no row is missing: before
@@ -252,7 +250,7 @@ class TwoHiddenRun:
     def look(self, answers: str) -> None:
         """Find out what the answers are and how exact."""
         with self.stage("calibration") as details:
-            found, seen = look_for_probabilities(self.target, self.draw)
+            found, seen = look_for_probabilities(self.target, self.draw, ways_out=())
             self.probabilities = answers == "probabilities" or (answers == "auto" and found)
             self.single = bool((seen == seen.astype(np.float32)).all())
             self.noise = measure_noise(_Around(self), self.rng)
@@ -344,27 +342,26 @@ class TwoHiddenRun:
         if found is None:
             return False
         trial = self.rows.with_row(*found)
-        for _ in range(2):
-            before = trial.weights[-1]
-            trial, seen = sharpen_rows(self.read, trial, self.rng, only=trial.count - 1)
-            if seen < _SHOWN:
-                return False
-            if np.linalg.norm(trial.weights[-1] - before) < _MOVED:
-                break  # crossings were measured where they are
-        if self.rows.count:
-            row = np.append(trial.weights[-1], trial.biases[-1])
-            others = np.column_stack([self.rows.weights, self.rows.biases])
-            apart = [np.linalg.norm(others - sign * row, axis=1).min() for sign in (1.0, -1.0)]
-            if min(apart) < _SAME:
-                return False
+        trial, seen = sharpen_rows(self.read, trial, self.rng, only=trial.count - 1)
+        if seen < _SHOWN:
+            return False
+        if self.rows.apart(trial, trial.count - 1) < _SAME:
+            return False
         self.rows = trial
         return True
 
     def sharpen(self) -> None:
-        """Sharpen all rows once more, away from all others."""
+        """Sharpen all rows once more, away from all others; drop those that are none."""
         with self.stage("crossings") as details:
+            keep = np.ones(self.rows.count, dtype=bool)
             for j in range(self.rows.count):
-                self.rows, _ = sharpen_rows(self.read, self.rows, self.rng, only=j)
+                self.rows, seen = sharpen_rows(self.read, self.rows, self.rng, only=j, reach=CLOSE)
+                keep[j] = (
+                    seen >= _SHOWN
+                    and self.rows.kept(keep & (np.arange(len(keep)) < j)).apart(self.rows, j)
+                    > _SAME
+                )
+            self.rows = self.rows.kept(keep)
             details |= {"rows": self.rows.count}
 
     # -------------------------------------------------------------- the rest
@@ -430,6 +427,8 @@ class TwoHiddenRun:
             )
         with self.stage("signs"):
             self.rows, self.row_error = turn_rows(self.read, self.rows, self.rng)
+        k = float(self.rows.count)
+        self.target.allowance.plan(price_two_hidden(self.dimension, self.outputs, k, 4.0 * k))
         with self.stage("layers above"):
             self.layers_above()
         result = self.result(Status.PARTIAL, "not certified")

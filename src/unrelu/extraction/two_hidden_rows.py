@@ -11,7 +11,15 @@ import scipy.linalg
 from unrelu._types import BoolArray, FloatArray
 from unrelu.extraction.two_hidden_lines import Trace
 
-__all__ = ["Rows", "measure_normal", "sharpen_rows", "turn_rows"]
+__all__ = [
+    "CLOSE",
+    "WIDE",
+    "Rows",
+    "measure_normal",
+    "missing_change",
+    "sharpen_rows",
+    "turn_rows",
+]
 
 Read = Callable[[FloatArray], tuple[FloatArray, FloatArray, FloatArray]]
 """Inputs ``(n, d)`` to those asked, values ``(n, m)`` and deviations ``(n,)``."""
@@ -37,6 +45,14 @@ class Rows:
         """Return these and one more."""
         return Rows(np.vstack([self.weights, weights]), np.append(self.biases, bias))
 
+    def apart(self, others: Rows, j: int) -> float:
+        """Return how far row j of others is from the nearest of these, either way round."""
+        if self.count == 0:
+            return float(np.inf)
+        mine = np.column_stack([self.weights, self.biases])
+        row = np.append(others.weights[j], others.biases[j])
+        return float(min(np.linalg.norm(mine - s * row, axis=1).min() for s in (1.0, -1.0)))
+
     def kept(self, which: BoolArray) -> Rows:
         """Return some of them."""
         return Rows(self.weights[which], self.biases[which])
@@ -53,9 +69,10 @@ _CROSSINGS = 2.0
 """Crossings measured for a row, over its parameters; a quarter of them may be spoilt."""
 _REWEIGHTED = 12
 """Least-squares fits of a hyperplane, crossings far off counting less each time."""
-_REACH = 0.03
-"""Longest step of a crossing, over the deviation of an input's coordinate: pieces of nets with
-some tens of units are ten times as long."""
+WIDE, CLOSE = 0.03, 0.005
+"""Steps of a crossing, over the deviation of an input's coordinate: for a row that is known
+roughly, and for one that is known well. Positions are as exact with short steps, and fewer other
+kinks are in the way."""
 
 
 def measure_normal(
@@ -114,16 +131,18 @@ def _jump(read: Read, place: FloatArray, across: FloatArray, step: float) -> Flo
 
 
 def sharpen_rows(
-    read: Read, rows: Rows, rng: np.random.Generator, *, only: int
+    read: Read, rows: Rows, rng: np.random.Generator, *, only: int, reach: float = WIDE
 ) -> tuple[Rows, float]:
     """Fit one hyperplane to many places where the function bends across it.
+
+    ``reach`` is the longest step across it.
 
     Returns
     -------
     rows, seen
         And the part of places tried where it showed: few for one that is none.
     """
-    places, steps = _roomy_places(rows, only, rng)
+    places, steps = _roomy_places(rows, only, reach, rng)
     offsets, doubts, fine = _crossings(read, places, rows.weights[only], steps)
     seen = float(np.mean(fine))
     if np.count_nonzero(fine) < rows.weights.shape[1] + 1:
@@ -135,7 +154,9 @@ def sharpen_rows(
     return Rows(weights, biases), seen
 
 
-def _roomy_places(rows: Rows, j: int, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+def _roomy_places(
+    rows: Rows, j: int, reach: float, rng: np.random.Generator
+) -> tuple[FloatArray, FloatArray]:
     """Draw points of hyperplane j away from the others, and steps that do not reach them."""
     d = rows.weights.shape[1]
     count = int(_CROSSINGS * (d + 1)) + 10
@@ -148,7 +169,7 @@ def _roomy_places(rows: Rows, j: int, rng: np.random.Generator) -> tuple[FloatAr
     least = room.min(axis=1) if rows.count > 1 else np.full(len(x), np.inf)
     best = np.argsort(-least)[:count]
     best = best[rng.permutation(count)]
-    return x[best], np.minimum(least[best] / 3.0, _REACH)
+    return x[best], np.minimum(least[best] / 3.0, reach)
 
 
 def _crossings(
