@@ -18,14 +18,15 @@ SOURCE = ROOT / "src" / "unrelu"
 
 
 VERBS = {
-    "extract", "extract_two_layer", "extract_three_layer", "plan_extraction",
+    "extract", "extract_from_labels", "extract_two_layer", "extract_three_layer",
+    "plan_extraction",
     "learn_from_queries", "recover_span", "obfuscate", "learn_from_samples",
     "recover_lowest_layer", "learn_halfspaces", "identifiability", "diagnose", "compare",
     "connect",
 }  # fmt: skip
 TYPES = {
-    "HermiteNetRegressor", "Oracle", "Ledger", "ReLUNetwork", "Status", "RecoveryResult",
-    "Certificate",
+    "HermiteNetRegressor", "Oracle", "Ledger", "Network", "ReLUNetwork", "Status",
+    "RecoveryResult", "Certificate",
 }  # fmt: skip
 
 

@@ -25,10 +25,11 @@ from unrelu.errors import (
 from unrelu.extraction.three_layer import extract_three_layer
 from unrelu.extraction.two_layer import extract_two_layer
 from unrelu.gaussian.algorithm import identifiability, learn_from_samples
+from unrelu.labels.algorithm import extract_from_labels
 from unrelu.learner.algorithm import learn_from_queries
 from unrelu.ledger import Ledger
 from unrelu.metrics import compare
-from unrelu.networks import ReLUNetwork
+from unrelu.networks import Network, ReLUNetwork
 from unrelu.oracles import Oracle, connect
 from unrelu.result import Certificate, RecoveryResult, Status
 from unrelu.span.algorithm import obfuscate, recover_span
@@ -48,6 +49,7 @@ __all__ = [
     "LedgerFull",
     "LedgerMismatch",
     "MissingExtra",
+    "Network",
     "Oracle",
     "OracleError",
     "ReLUNetwork",
@@ -59,6 +61,7 @@ __all__ = [
     "connect",
     "diagnose",
     "extract",
+    "extract_from_labels",
     "extract_three_layer",
     "extract_two_layer",
     "identifiability",

@@ -44,11 +44,13 @@ from unrelu.learner import accepts as learner
 from unrelu.lines.domains import as_domain
 from unrelu.lines.facts import Area, Facts, Offer, follow_hyperplanes
 from unrelu.lines.first_look import FirstLook
+from unrelu.networks import ReLUNetwork
 from unrelu.oracles import as_oracle
 from unrelu.oracles.base import Oracle, Wrapper
 from unrelu.progress import Progress, as_progress
 from unrelu.result import Provenance, RecoveryResult, StageReport, Status
 from unrelu.smooth import accepts as smooth
+from unrelu.smooth.piecewise import in_own_form
 from unrelu.span import accepts as span
 from unrelu.span.algorithm import SpanResult
 
@@ -354,6 +356,7 @@ def extract(
         (spent + low, spent + high), settled=plan.diagnosis.hyperplanes is not None
     )
     chosen, result = _attempts(target, plan, stream, meter, provenance)
+    result = _in_own_form(result)
     if not result.success and result.status is not Status.BUDGET_EXHAUSTED:
         result = told_if_changed(target, result, plan.diagnosis.noise)
     stage = StageReport(
@@ -460,6 +463,21 @@ def _with_first_layer(result: RecoveryResult, facts: Facts) -> RecoveryResult:
         first_width=deep.first_width,
         first_weights=deep.first_weights,
         first_biases=deep.first_biases,
+    )
+
+
+def _in_own_form(result: RecoveryResult) -> RecoveryResult:
+    """Return ReLUs that are another piecewise linear activation in disguise as that."""
+    network, certificate = result.network, result.certificate
+    if not result.success or certificate is None or not isinstance(network, ReLUNetwork):
+        return result
+    if network.depth != 2 or network.skip is None:
+        return result
+    form = in_own_form(network)
+    if form.recognised == "relu" or form.difference * certificate.scale > certificate.tolerance:
+        return result
+    return dataclasses.replace(
+        result, network=form.network, message=f"{result.message}. In its own form: {form.message}"
     )
 
 

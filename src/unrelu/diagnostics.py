@@ -123,7 +123,9 @@ class Diagnosis:
         else:
             lines.append("deterministic, alone and in batches")
         if self.kind == "labels":
-            lines.append("only labels come back: the span is what can be recovered")
+            lines.append(
+                "only labels come back: a network with one hidden layer can be had from them"
+            )
         elif self.kind == "constant":
             lines.append("the answers never changed: nothing to recover but a constant")
         elif self.locally_constant:

@@ -77,7 +77,7 @@ def line_kinks(values: FloatArray, deviation: FloatArray, step: float) -> FloatA
         return np.empty((0, 2))
     kinks = np.array(sorted(found))
     alone = np.append(True, np.diff(kinks[:, 0]) > 0.5 * step)  # an end seen twice is one kink
-    return kinks[alone]
+    return np.asarray(kinks[alone])
 
 
 _LEAST_HITS = 3
