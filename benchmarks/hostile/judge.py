@@ -90,6 +90,8 @@ class Comparison:
 
     def __init__(self, planted: Planted, truth: Function, result: Any) -> None:
         self.planted, self.network = planted, result.network
+        if hasattr(result, "predict"):  # of labels: what the network says, as the target does
+            self.network = lambda x: result.predict(x)[:, None]
         self.odds = getattr(result, "answers", "values") == "log-odds"
         self.truth = truth
         self.rounded = planted.phases is None and planted.ask is not None and planted.noise != 0.0
@@ -210,7 +212,8 @@ def _judge_one(
     said = float(getattr(result, "noise", 0.0) or 0.0)
     noise = max(noise, min(said, NOISE_FACTOR * noise))
     facts["noise"] = noise
-    if tolerance > max(LOOSE * size, LOOSE_NOISE * noise):
+    labels = hasattr(result, "predict")  # right or wrong, never close
+    if not labels and tolerance > max(LOOSE * size, LOOSE_NOISE * noise):
         return Verdict(
             "false",
             f"loose: a tolerance of {tolerance:.2g}, {tolerance / size:.2g} of the "

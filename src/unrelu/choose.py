@@ -31,12 +31,18 @@ import numpy as np
 from unrelu._random import RandomState, as_generator
 from unrelu._types import FloatArray
 from unrelu.core.breakdown import Breakdown, as_breakdown
-from unrelu.core.explain import target_changed, told_if_changed
+from unrelu.core.explain import (
+    EXACT,
+    NOISE_MULTIPLE,
+    predicted_answers,
+    target_changed,
+    told_if_changed,
+)
 from unrelu.core.frame import Frame, Framed, find_frame, frame_of_rows
 from unrelu.core.price import Price
 from unrelu.core.record import Record, Remembered, remembered
 from unrelu.diagnostics import Diagnosis, diagnose
-from unrelu.errors import BudgetExhausted, InvalidInput
+from unrelu.errors import BudgetExhausted, InvalidInput, OracleError
 from unrelu.extraction import accepts as extraction
 from unrelu.extraction.three_layer import ThreeLayerResult
 from unrelu.labels import accepts as labels
@@ -78,6 +84,8 @@ PRICES: dict[str, Callable[[Facts], Price]] = {
     "recover_span": span.price_of_span,
 }
 """Prices of the methods that a caller may choose for himself."""
+UNIT_SIZE = 3000
+"""Inputs of size one that a network found in other units must explain as well."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -221,12 +229,13 @@ def plan_extraction(
 
 
 def _plan(
-    oracle: Oracle, domain: Area, generator: np.random.Generator
+    oracle: Oracle, domain: Area, generator: np.random.Generator, frame: Frame | None = None
 ) -> tuple[ExtractionPlan, Remembered]:
-    """Return the plan, and the target in its frame."""
+    """Return the plan, and the target in its frame: the one given, or that of rows given."""
     before = oracle.queries.total
     area = as_domain(domain if oracle.box is None else oracle.box, oracle.input_dim)
-    frame = None if oracle.data is None or area.kind != "all" else frame_of_rows(oracle.data)
+    if oracle.data is not None and area.kind == "all":
+        frame = frame_of_rows(oracle.data)
     target = remembered(oracle if frame is None else Framed(oracle, frame))
     asked: Oracle = target
     if area.kind == "box" and target.box is None:
@@ -236,13 +245,6 @@ def _plan(
                          target.input_dim, target.output_dim, 0)  # fmt: skip
     else:
         seen = diagnose(asked, rng=generator)
-    if area.kind == "all" and frame is None and _may_have_units(Facts(seen)):
-        (probe,) = generator.spawn(1)
-        with target.stage("units"):
-            frame = find_frame(target, target.input_dim, probe)
-        if frame is not None:
-            target = remembered(Framed(oracle, frame))
-            seen = diagnose(target, rng=generator)
     facts = Facts(seen, None, area.kind, _domain(target, domain), record=target.record)
     if facts.everywhere and facts.affine_pieces and not facts.coarse and seen.kind != "constant":
         with target.stage("depth"):
@@ -260,17 +262,6 @@ def _plan(
 
 def _domain(target: Oracle, domain: Area) -> Area:
     return domain if target.box is None else target.box
-
-
-def _may_have_units(facts: Facts) -> bool:
-    """Whether it makes sense to ask in which units, and where, inputs live.
-
-    Probabilities that are nought and one everywhere look like labels in several columns.
-    """
-    seen = facts.diagnosis
-    if seen.kind == "values":
-        return facts.affine_pieces and not facts.coarse
-    return not seen.locally_constant and (seen.kind != "labels" or seen.output_dim > 1)
 
 
 def best_offer(facts: Facts) -> Offer | None:
@@ -349,13 +340,33 @@ def extract(
     else:
         framed = source if plan.frame is None else Framed(source, plan.frame)
         target = remembered(framed, plan.record)
+    result = _follow(target, plan, stream, meter, provenance)
+    if not _may_have_units(source, plan, result):
+        return result
+    try:
+        with as_breakdown():
+            return _in_units_of_its_own(
+                source, domain, result, (planner, stream), meter, provenance
+            )
+    except (BudgetExhausted, Breakdown, OracleError):
+        return dataclasses.replace(result, queries=source.queries)
+
+
+def _follow(
+    target: Remembered,
+    plan: ExtractionPlan,
+    rng: np.random.Generator,
+    meter: Progress,
+    provenance: Provenance,
+) -> RecoveryResult:
+    """Do what was planned, and what comes next where that fails."""
     meter.update("plan", 1, 1, plan.reason)
     low, high = plan.queries
     spent = target.allowance.spent
     target.allowance.plan(
         (spent + low, spent + high), settled=plan.diagnosis.hyperplanes is not None
     )
-    chosen, result = _attempts(target, plan, stream, meter, provenance)
+    chosen, result = _attempts(target, plan, rng, meter, provenance)
     result = _in_own_form(result)
     if not result.success and result.status is not Status.BUDGET_EXHAUSTED:
         result = told_if_changed(target, result, plan.diagnosis.noise)
@@ -376,6 +387,63 @@ def extract(
         stages=(stage, *result.stages),
     )
     return result if plan.frame is None else _in_own_units(result, plan.frame)
+
+
+def _may_have_units(source: Oracle, plan: ExtractionPlan, result: RecoveryResult) -> bool:
+    """Whether inputs in other units may be why nothing was recovered.
+
+    Probabilities that are nought and one everywhere look like labels in several columns.
+    """
+    if result.copied or result.status is Status.BUDGET_EXHAUSTED or target_changed(result):
+        return False
+    if not plan.facts.everywhere or plan.frame is not None or source.data is not None:
+        return False
+    seen = plan.diagnosis
+    if seen.kind == "values":
+        return plan.facts.affine_pieces and not plan.facts.coarse
+    return not seen.locally_constant and (seen.kind != "labels" or seen.output_dim > 1)
+
+
+def _in_units_of_its_own(
+    source: Oracle,
+    domain: Area,
+    result: RecoveryResult,
+    generators: tuple[np.random.Generator, np.random.Generator],
+    meter: Progress,
+    provenance: Provenance,
+) -> RecoveryResult:
+    """Ask in which units inputs live, and try again there; the old result where that fails."""
+    planner, stream = generators
+    with source.stage("units"):
+        frame = find_frame(source, source.input_dim, planner)
+    if frame is None:
+        return dataclasses.replace(result, queries=source.queries)
+    plan, target = _plan(source, domain, planner, frame)
+    again = _follow(target, plan, stream, meter, provenance)
+    again = _at_unit_size(source, plan, again, stream)
+    best = again if again.copied else dataclasses.replace(result, queries=source.queries)
+    return dataclasses.replace(best, stages=(*result.stages, *again.stages))
+
+
+def _at_unit_size(
+    source: Oracle, plan: ExtractionPlan, result: RecoveryResult, rng: np.random.Generator
+) -> RecoveryResult:
+    """Compare with inputs of size one, too: where inputs live was found by asking, not told."""
+    network, certificate = result.network, result.certificate
+    if not result.copied or network is None or certificate is None:
+        return result
+    x = rng.standard_normal((UNIT_SIZE, source.input_dim))
+    with source.stage("certificate"):
+        y = source(x)
+    answers = "log-odds" if result.findings().log_odds else "values"
+    off = np.abs(predicted_answers(network, answers, source.output_dim)(x) - y).max(axis=0)
+    allowed = np.maximum(EXACT * y.std(axis=0), NOISE_MULTIPLE * plan.diagnosis.noise)
+    if (off <= allowed).all():
+        return dataclasses.replace(result, queries=source.queries)
+    message = f"at inputs of size one it is off by {off.max():.2g}. Elsewhere: {result.message}"
+    return dataclasses.replace(
+        result, status=Status.PARTIAL, message=message, queries=source.queries
+    )
 
 
 def _attempts(

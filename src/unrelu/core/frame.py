@@ -37,6 +37,8 @@ NEAR = (0.01, 5.0)
 """Kinks between these parts of sqrt(d) are where the algorithms look for them anyway."""
 UNEVEN = 1.5
 """Standard deviation of the logarithms of inputs' units from which on they are a hindrance."""
+FEWEST = 2
+"""Kinks a ray from which on their distances tell where inputs live; a few may lie anywhere."""
 QUARTILE = 0.75
 """Part of the kinks that shall be within reach: near a centre that was sought for it many are."""
 MOVES = 3
@@ -271,7 +273,9 @@ def _along_rays(
     allowed = MULTIPLE * np.maximum(rounding[:, 1:-1], rounding[:, 2:])
     bent = (np.abs(answers[:, 1:-1] - straight) > allowed).any(axis=2)
     where = t[1:-1][np.nonzero(bent)[1]]
-    return place, float(np.quantile(where, part_of_kinks)) if len(where) else math.sqrt(d)
+    if len(where) < FEWEST * RAYS:
+        return place, math.sqrt(d)
+    return place, float(np.quantile(where, part_of_kinks))
 
 
 def _readable(

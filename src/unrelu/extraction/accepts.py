@@ -86,7 +86,7 @@ def two_layers(facts: Facts) -> Offer | None:
         merit, reason = Merit.RETRY, "another search of the box is tried"
     elif facts.coarse:
         return None
-    elif facts.rounded:
+    elif facts.single:
         if facts.tried(NOISY) is None or facts.tried(TWO_HIDDEN) is not None:
             return None
         merit, reason = Merit.RETRY, "differences of single answers are tried"
@@ -158,7 +158,7 @@ def three_layers(facts: Facts) -> Offer | None:
         return None
     if facts.tried(THREE) is not None or facts.diagnosis.kind == "constant":
         return None
-    if facts.rounded:
+    if facts.single:
         return None
     flat, look = facts.tried(TWO), facts.look
     merit = Merit.NETWORK
@@ -197,11 +197,11 @@ def noisy_answers(facts: Facts) -> Offer | None:
     if facts.tried(NOISY) is not None or facts.diagnosis.kind == "constant":
         return None
     seen = facts.diagnosis
-    if not facts.rounded and facts.tried(TWO) is None:
+    if not facts.single and facts.tried(TWO) is None:
         return None
     merit = Merit.NETWORK
-    if _surely_deep(facts) or not facts.rounded:
-        if facts.rounded and facts.tried(TWO_HIDDEN) is None:
+    if _surely_deep(facts) or not facts.single:
+        if facts.single and facts.tried(TWO_HIDDEN) is None:
             return None
         merit = Merit.RETRY
     kind = "probabilities" if facts.probabilities else "values"
@@ -227,7 +227,7 @@ def two_hidden_noisy(facts: Facts) -> Offer | None:
     """Offer to fit two hidden layers to answers of few digits."""
     if not facts.everywhere or not facts.affine_pieces or facts.coarse:
         return None
-    if facts.tried(TWO_HIDDEN) is not None or not facts.rounded:
+    if facts.tried(TWO_HIDDEN) is not None or not facts.single:
         return None
     flat = facts.tried(NOISY)
     if _surely_deep(facts):
@@ -280,7 +280,7 @@ def any_depth(facts: Facts) -> Offer | None:
     """Offer to peel layer by layer where two hidden layers do not explain exact answers."""
     if facts.tried(THREE) is None or facts.tried(ANY_DEPTH) is not None or not facts.deeper:
         return None
-    if facts.coarse or facts.rounded:
+    if facts.coarse or facts.single:
         return None
     seen = facts.diagnosis
     return Offer(

@@ -118,6 +118,11 @@ class Facts:
         return self.diagnosis.relative_noise > ROUNDING
 
     @property
+    def single(self) -> bool:
+        """Whether answers are floating-point numbers of fewer digits than float64."""
+        return self.rounded and self.diagnosis.precision.startswith("float")
+
+    @property
     def probabilities(self) -> bool:
         """Whether answers are probabilities."""
         return self.diagnosis.kind == "probabilities"
