@@ -12,7 +12,7 @@ from unrelu.choose import DeepSpanResult
 from unrelu.errors import BudgetExhausted
 from unrelu.labels.algorithm import LabelsResult
 from unrelu.learner.algorithm import LearnerResult
-from unrelu.oracles import Cast, Labels, Noisy, Rounded, Softmax
+from unrelu.oracles import Cast, Noisy, Rounded, Softmax
 from unrelu.planted import affine, random_network
 from unrelu.result import Status
 

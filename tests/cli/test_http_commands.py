@@ -196,7 +196,7 @@ def test_the_demo_recovers_its_classifier_over_http_and_writes_a_report(tmp_path
         (["planted:10-10-10-1"], "extract_three_layer"),
         (["planted:10-10-10-1", "--depth", "2"], "extract_two_layer"),
         (["planted:20-10-1", "--epsilon", "0.01", "--relative"], "learn_from_queries"),
-        (["planted:20-10-1", "--range=-1,1"], "extract_two_layer"),
+        (["planted:20-10-1", "--range=-1,1"], "extract_in_box"),
     ],
 )
 def test_a_dry_run_says_method_and_price_and_stops(words, chosen, tmp_path):

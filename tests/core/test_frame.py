@@ -99,8 +99,8 @@ def test_a_network_over_raw_features_is_recovered(seed, given):
 
 def test_probabilities_that_are_sure_of_themselves_at_the_origin():
     rng = np.random.default_rng(3)
-    scale = np.full(8, 1e-3)
-    truth = raw(random_network(8, 30, 3, rng=3), np.full(8, 0.05), scale)
+    scale = np.full(8, 1e-5)
+    truth = raw(random_network(8, 30, 3, rng=3), np.full(8, 5e-4), scale)
     oracle = Softmax(connect(truth))
     assert oracle(np.ones((1, 8))).max() == 1.0
     frame = find_frame(oracle, 8, rng)

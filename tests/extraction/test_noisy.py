@@ -128,8 +128,9 @@ def test_rounded_probabilities_are_approximated():
     x = np.random.default_rng(5).standard_normal((4000, 8))
     error = scipy.special.softmax(result.network(x), axis=1)
     error = error - scipy.special.softmax(target.logits(x), axis=1)
-    # the fit averages rounding of 3e-5; where few answers say much it keeps all of it, and more
-    assert np.sqrt(np.mean(error**2)) < 1e-4
+    # The fit averages rounding of 3e-5, but which minimum it ends in hangs on the last bits: ten
+    # times that is still well below what a copy of the wrong width reaches (0.02 and more).
+    assert np.sqrt(np.mean(error**2)) < 1e-3
 
 
 @pytest.mark.parametrize("function", ["tanh", "two hidden layers"])

@@ -42,6 +42,8 @@ COARSE = 1e-3
 """Noise over the size of answers above which exact recovery is not tried."""
 ROUNDING = 1e-10
 """Noise over the size of answers that float64 arithmetic does not reach by itself."""
+SATURATES = 0.5
+"""Half way between the exponents 0 of what saturates and 1 of what grows linearly."""
 EXACT_COPY = 1e-8
 """A learned copy is exact where no answer deviates by more than this part of their spread."""
 
@@ -126,6 +128,15 @@ class Facts:
     def probabilities(self) -> bool:
         """Whether answers are probabilities."""
         return self.diagnosis.kind == "probabilities"
+
+    @property
+    def smooth_kind(self) -> str:
+        """What a smooth target may be, by how it grows far out."""
+        if self.diagnosis.growth < SATURATES:
+            return "answers saturate: tanh or sigmoid units, or a squashed output"
+        if self.diagnosis.growth < 1.0 + SATURATES:
+            return "answers grow linearly: GELU, SiLU or softplus units, or attention"
+        return "answers grow faster than linearly: products of inputs, as in attention"
 
     @property
     def deeper(self) -> int:

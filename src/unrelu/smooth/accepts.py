@@ -32,9 +32,9 @@ def smooth_layer(facts: Facts) -> Offer | None:
         return None
     if facts.tried(SMOOTH) is not None:
         return None
+    reason = f"the answers bend smoothly everywhere ({facts.smooth_kind})"
     return Offer(
-        SMOOTH, "one hidden layer of a smooth activation",
-        "the answers bend smoothly everywhere", Merit.NETWORK, _price(facts),
+        SMOOTH, "one hidden layer of a smooth activation", reason, Merit.NETWORK, _price(facts),
         functools.partial(_smooth, facts),
     )  # fmt: skip
 

@@ -41,7 +41,7 @@ def span_of_values(facts: Facts) -> Offer | None:
     ):
         return None
     if seen.piecewise_linear is False:
-        reason = f"the answers bend smoothly everywhere ({smooth_kind(facts)})"
+        reason = f"the answers bend smoothly everywhere ({facts.smooth_kind})"
     elif facts.attempts and facts.tried("learn_from_queries") is None:
         reason = "no network explains the answers"
     else:
@@ -49,15 +49,6 @@ def span_of_values(facts: Facts) -> Offer | None:
     return Offer(
         SPAN, "the span of the first layer", reason, Merit.PART, price_of_span(facts), _span
     )
-
-
-def smooth_kind(facts: Facts) -> str:
-    """Name what a smooth target may be, by how it grows far out."""
-    if facts.diagnosis.growth < 0.5:
-        return "answers saturate: tanh or sigmoid units, or a squashed output"
-    if facts.diagnosis.growth < 1.5:
-        return "answers grow linearly: GELU, SiLU or softplus units, or attention"
-    return "answers grow faster than linearly: products of inputs, as in attention"
 
 
 def span_of_labels(facts: Facts) -> Offer | None:
