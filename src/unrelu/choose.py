@@ -399,6 +399,8 @@ def _may_have_units(source: Oracle, plan: ExtractionPlan, result: RecoveryResult
     if not plan.facts.everywhere or plan.frame is not None or source.data is not None:
         return False
     seen = plan.diagnosis
+    if not seen.deterministic or not seen.precision.startswith("float"):
+        return False  # steepness drowns in rounding
     if seen.kind == "values":
         return plan.facts.affine_pieces and not plan.facts.coarse
     return not seen.locally_constant and (seen.kind != "labels" or seen.output_dim > 1)
