@@ -45,9 +45,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any, Literal
 
 import numpy as np
@@ -59,6 +57,7 @@ from unrelu.core.breakdown import Breakdown, as_breakdown
 from unrelu.core.explain import explained
 from unrelu.core.price import Price
 from unrelu.core.record import Remembered, remembered, with_plan
+from unrelu.core.stages import reported_stage
 from unrelu.errors import BudgetExhausted, InvalidInput
 from unrelu.extraction.box_explore import Answers, Exploration
 from unrelu.extraction.box_points import BoxInputs
@@ -206,18 +205,9 @@ class BoxRun:
         self.probabilities = False
         self.search: Exploration | None = None
 
-    @contextmanager
-    def stage(self, name: str) -> Iterator[dict[str, Any]]:
+    def stage(self, name: str) -> AbstractContextManager[dict[str, Any]]:
         """Charge and time what happens inside; details may be filled in."""
-        details: dict[str, Any] = {}
-        before, start = self.target.queries.total, time.perf_counter()
-        try:
-            with self.target.stage(name):
-                yield details
-        finally:
-            spent = self.target.queries.total - before
-            seconds = time.perf_counter() - start
-            self.stages.append(StageReport(name, spent, seconds, details=details))
+        return reported_stage(self.target, self.stages, name)
 
     def look(self, answers: str, data: ArrayLike | None) -> None:
         """Find out what the answers are and how exact."""

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
 from unrelu.core.noise import NoiseModel, noise_by_norm
+from unrelu.core.stages import reported_stage
 from unrelu.core.units import Units, merge_units, parallel_groups
 from unrelu.extraction.refine import Refiner, predicted_error
 from unrelu.extraction.two_layer_config import TwoLayerConfig
@@ -67,25 +67,9 @@ class KnownUnits:
         self.fitted = self.misfit = self.final = False
         self.expect: Callable[[int, bool], None] = lambda kinks, coarse: None
 
-    @contextmanager
-    def stage(self, name: str, message: str = "") -> Iterator[dict[str, Any]]:
+    def stage(self, name: str, message: str = "") -> AbstractContextManager[dict[str, Any]]:
         """Charge and time what happens inside; details may be filled in."""
-        details: dict[str, Any] = {}
-        before = self.oracle.queries.total
-        start = time.perf_counter()
-        try:
-            with self.oracle.stage(name):
-                yield details
-        finally:
-            self.stages.append(
-                StageReport(
-                    name,
-                    queries=self.oracle.queries.total - before,
-                    seconds=time.perf_counter() - start,
-                    message=message,
-                    details=details,
-                )
-            )
+        return reported_stage(self.oracle, self.stages, name, message)
 
     def draw(self, n: int) -> FloatArray:
         """Draw typical inputs, ``(n, d)``."""

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -15,6 +13,7 @@ from unrelu._types import FloatArray
 from unrelu.core.fit import FitConfig, Fitted, Layered
 from unrelu.core.price import price_noisy
 from unrelu.core.record import Remembered
+from unrelu.core.stages import reported_stage
 from unrelu.extraction.noisy_answers import Answers, Seen
 from unrelu.extraction.noisy_config import NoisyConfig
 from unrelu.extraction.noisy_search import (
@@ -68,19 +67,10 @@ class NoisyRun:
         self.drawn = 0  # typical inputs among them
         self.signs = False
 
-    @contextmanager
-    def stage(self, name: str) -> Iterator[dict[str, Any]]:
+    def stage(self, name: str) -> AbstractContextManager[dict[str, Any]]:
         """Charge and time what happens inside; details may be filled in."""
-        details: dict[str, Any] = {}
-        before, start = self.oracle.queries.total, time.perf_counter()
         self.progress.update(name, 0, None)
-        try:
-            with self.oracle.stage(name):
-                yield details
-        finally:
-            spent = self.oracle.queries.total - before
-            seconds = time.perf_counter() - start
-            self.stages.append(StageReport(name, spent, seconds, details=details))
+        return reported_stage(self.oracle, self.stages, name)
 
     @property
     def kind(self) -> str:

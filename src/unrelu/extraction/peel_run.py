@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy as np
 from unrelu._types import FloatArray
 from unrelu.core.levels import output_levels
 from unrelu.core.noise import NoiseModel
+from unrelu.core.stages import reported_stage
 from unrelu.extraction.deep_answers import AnswerConfig, Recorder, Saturated, usable_line
 from unrelu.extraction.deep_layers import floored
 from unrelu.extraction.deep_polish import polish
@@ -171,19 +171,9 @@ class Peeling:
         self.reference = 0
         self.stages: list[StageReport] = []
 
-    @contextmanager
-    def stage(self, name: str) -> Iterator[dict[str, Any]]:
+    def stage(self, name: str) -> AbstractContextManager[dict[str, Any]]:
         """Charge and time what happens inside; details may be filled in."""
-        details: dict[str, Any] = {}
-        before = self.oracle.queries.total
-        start = time.perf_counter()
-        try:
-            with self.oracle.stage(name):
-                yield details
-        finally:
-            spent = self.oracle.queries.total - before
-            seconds = time.perf_counter() - start
-            self.stages.append(StageReport(name, spent, seconds, details=details))
+        return reported_stage(self.oracle, self.stages, name)
 
     # ---------------------------------------------------------------- asking
 

@@ -6,9 +6,8 @@
 from __future__ import annotations
 
 import dataclasses
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ import numpy as np
 from unrelu._types import BoolArray, FloatArray
 from unrelu.core.levels import output_levels
 from unrelu.core.noise import NoiseModel
+from unrelu.core.stages import reported_stage
 from unrelu.extraction.deep_answers import Recorder, Saturated, as_log_odds, usable_line
 from unrelu.extraction.deep_layers import DEEPER, FIRST, find_first_layer, floored, measure_across
 from unrelu.extraction.deep_rows import (
@@ -75,19 +75,9 @@ class FirstLayer:
         self.all_rows = False
         self.expect: Callable[[int, int, int], None] = lambda kinks, first, deeper: None
 
-    @contextmanager
-    def stage(self, name: str) -> Iterator[dict[str, Any]]:
+    def stage(self, name: str) -> AbstractContextManager[dict[str, Any]]:
         """Charge and time what happens inside; details may be filled in."""
-        details: dict[str, Any] = {}
-        before = self.oracle.queries.total
-        start = time.perf_counter()
-        try:
-            with self.oracle.stage(name):
-                yield details
-        finally:
-            spent = self.oracle.queries.total - before
-            seconds = time.perf_counter() - start
-            self.stages.append(StageReport(name, spent, seconds, details=details))
+        return reported_stage(self.oracle, self.stages, name)
 
     def look(self, answers: str, reference: int | None = None) -> None:
         """Find out whether the answers are probabilities, and turn to log-odds if so.

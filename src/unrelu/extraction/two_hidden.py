@@ -40,9 +40,7 @@ which come out to 1e-6; most of the queries of earlier trials went to gradients 
 from __future__ import annotations
 
 import dataclasses
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any, Literal
 
 import numpy as np
@@ -55,6 +53,7 @@ from unrelu.core.breakdown import Breakdown, as_breakdown
 from unrelu.core.explain import explained
 from unrelu.core.price import Price
 from unrelu.core.record import Remembered, remembered, with_plan
+from unrelu.core.stages import reported_stage
 from unrelu.errors import BudgetExhausted
 from unrelu.extraction.box_explore import Exploration
 from unrelu.extraction.box_fit import fit_all
@@ -214,19 +213,10 @@ class TwoHiddenRun:
         self.network: ReLUNetwork | None = None
         self.row_error = 0.0
 
-    @contextmanager
-    def stage(self, name: str) -> Iterator[dict[str, Any]]:
+    def stage(self, name: str) -> AbstractContextManager[dict[str, Any]]:
         """Charge and time what happens inside; details may be filled in."""
-        details: dict[str, Any] = {}
-        before, start = self.target.queries.total, time.perf_counter()
         self.progress.update(name, 0)
-        try:
-            with self.target.stage(name):
-                yield details
-        finally:
-            spent = self.target.queries.total - before
-            seconds = time.perf_counter() - start
-            self.stages.append(StageReport(name, spent, seconds, details=details))
+        return reported_stage(self.target, self.stages, name)
 
     # ----------------------------------------------------------------- asking
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
+from unrelu.core.stages import reported_stage
 from unrelu.labels.boundary import Crossings, find_near
 from unrelu.labels.charts import Chart, Target
 from unrelu.labels.config import LabelsConfig
@@ -65,16 +65,12 @@ class LabelsRun:
     @contextmanager
     def stage(self, name: str) -> Iterator[dict[str, Any]]:
         """Count labels and time of one stage; details may be added to the dict."""
-        oracle, details = self.target.oracle, dict[str, Any]()
-        before, start = oracle.queries.total, time.perf_counter()
         self.progress.update(name, 0, None)
         try:
-            with oracle.stage(name):
+            with reported_stage(self.target.oracle, self.stages, name) as details:
                 yield details
         finally:
-            spent = oracle.queries.total - before
-            seconds = time.perf_counter() - start
-            self.stages.append(StageReport(name, spent, seconds, details=details))
+            spent = self.stages[-1].queries
             self.progress.update(name, 1, 1, f"{spent:,} labels {details}")
 
     # ------------------------------------------------------------------ look

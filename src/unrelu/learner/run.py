@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
 
 from unrelu._types import BoolArray, FloatArray, IntArray
 from unrelu.core.noise import NoiseModel, Samples
+from unrelu.core.stages import reported_stage
 from unrelu.learner.compress import compress_neurons
 from unrelu.learner.config import LearnerConfig
 from unrelu.learner.far import choose_stretch, measure_biases
@@ -96,19 +96,9 @@ class Learning:
 
     # ---------------------------------------------------------------- helpers
 
-    @contextmanager
-    def stage(self, name: str) -> Iterator[dict[str, Any]]:
+    def stage(self, name: str) -> AbstractContextManager[dict[str, Any]]:
         """Charge and time what happens inside; details may be filled in."""
-        details: dict[str, Any] = {}
-        before = self.oracle.queries.total
-        start = time.perf_counter()
-        try:
-            with self.oracle.stage(name):
-                yield details
-        finally:
-            queries = self.oracle.queries.total - before
-            seconds = time.perf_counter() - start
-            self.stages.append(StageReport(name, queries, seconds, "", details))
+        return reported_stage(self.oracle, self.stages, name)
 
     @property
     def spread(self) -> float:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -13,6 +11,7 @@ import scipy.special
 from unrelu._types import FloatArray
 from unrelu.core.answers import look_for_probabilities
 from unrelu.core.noise import NoiseModel
+from unrelu.core.stages import reported_stage
 from unrelu.lines.domains import Domain
 from unrelu.oracles.base import Oracle
 from unrelu.oracles.wrappers import LogOdds
@@ -49,19 +48,10 @@ class SmoothRun:
         self.straight = False  # whether it does not
         self._drawn = 0
 
-    @contextmanager
-    def stage(self, name: str) -> Iterator[dict[str, Any]]:
+    def stage(self, name: str) -> AbstractContextManager[dict[str, Any]]:
         """Charge and time what happens inside; details may be filled in."""
-        details: dict[str, Any] = {}
-        before, start = self.oracle.queries.total, time.perf_counter()
         self.progress.update(name, 0, None)
-        try:
-            with self.oracle.stage(name):
-                yield details
-        finally:
-            asked = self.oracle.queries.total - before
-            seconds = time.perf_counter() - start
-            self.stages.append(StageReport(name, asked, seconds, details=details))
+        return reported_stage(self.oracle, self.stages, name)
 
     def draw(self, n: int) -> FloatArray:
         """Draw typical inputs, ``(n, d)``."""
