@@ -45,28 +45,25 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from contextlib import AbstractContextManager
 from typing import Any, Literal
 
 import numpy as np
 
-from unrelu._random import RandomState, as_generator
+from unrelu._random import RandomState
 from unrelu._types import ArrayLike, FloatArray
 from unrelu.core.answers import look_for_probabilities
-from unrelu.core.breakdown import Breakdown, as_breakdown
 from unrelu.core.explain import explained
 from unrelu.core.price import Price
-from unrelu.core.record import Remembered, remembered, with_plan
-from unrelu.core.stages import reported_stage
-from unrelu.errors import BudgetExhausted, InvalidInput
+from unrelu.core.run import Run
+from unrelu.errors import InvalidInput
 from unrelu.extraction.box_explore import Answers, Exploration
 from unrelu.extraction.box_points import BoxInputs
 from unrelu.extraction.box_target import BoxTarget, measure_noise
 from unrelu.extraction.box_units import network_in, without_skip
 from unrelu.lines.domains import Domain, as_domain
 from unrelu.networks import ReLUNetwork
-from unrelu.progress import Progress, as_progress
-from unrelu.result import Certificate, Provenance, RecoveryResult, StageReport, Status
+from unrelu.progress import Progress
+from unrelu.result import Certificate, RecoveryResult, Status
 
 __all__ = ["BoxConfig", "BoxResult", "extract_in_box"]
 
@@ -158,70 +155,52 @@ def extract_in_box(
     config
         Sizes.
     """
-    target = remembered(oracle)
+    run = Run(
+        oracle,
+        algorithm="extract_in_box",
+        rng=rng,
+        options={"answers": answers, "data": data is not None},
+        budget=budget,
+        progress=progress,
+    )
+    target = run.target
     if domain is None and target.box is None:
         raise InvalidInput("give the box: domain=(low, high), or connect(..., input_range=...)")
     area = as_domain(target.box if domain is None else domain, target.input_dim)  # type: ignore[arg-type]
     if area.kind != "box":
         raise InvalidInput("extract_in_box needs a box (low, high)")
-    if budget is not None:
-        target.meter.budget = budget
-    provenance = Provenance(
-        algorithm="extract_in_box",
-        seed=rng if isinstance(rng, int) else None,
-        options={"answers": answers, "data": data is not None},
-        target=target.identity,
+    search = BoxRun(run, area, config or BoxConfig())
+
+    def steps() -> BoxResult:
+        search.look(answers, data)
+        return search.searched()
+
+    return run.ended(
+        steps, search.result, lambda result: explained(target, result, result.answers)
     )
-    run = BoxRun(target, area, as_generator(rng), as_progress(progress), config or BoxConfig())
-    run.provenance = provenance
-    try:
-        with as_breakdown():
-            run.look(answers, data)
-            result = run.searched()
-    except BudgetExhausted as error:
-        message = f"{error}; what was found until then is returned"
-        result = run.result(Status.BUDGET_EXHAUSTED, message, None)
-    except Breakdown as error:
-        result = run.result(Status.NUMERICAL_FAILURE, str(error), None)
-    return with_plan(explained(target, result, result.answers), target, oracle)
 
 
 class BoxRun:
-    """One run: what it knows, and its stages."""
+    """The search: what it knows, and its stages."""
 
-    provenance: Provenance
-
-    def __init__(
-        self,
-        target: Remembered,
-        area: Domain,
-        rng: np.random.Generator,
-        progress: Progress,
-        config: BoxConfig,
-    ) -> None:
-        self.target, self.area, self.rng = target, area, rng
-        self.progress, self.config = progress, config
-        self.stages: list[StageReport] = []
+    def __init__(self, run: Run, area: Domain, config: BoxConfig) -> None:
+        self.run, self.area, self.config = run, area, config
         self.probabilities = False
         self.search: Exploration | None = None
-
-    def stage(self, name: str) -> AbstractContextManager[dict[str, Any]]:
-        """Charge and time what happens inside; details may be filled in."""
-        return reported_stage(self.target, self.stages, name)
 
     def look(self, answers: str, data: ArrayLike | None) -> None:
         """Find out what the answers are and how exact."""
         low, high = self.area.low, self.area.high
-        with self.stage("calibration") as details:
+        with self.run.stage("calibration") as details:
             found, seen = look_for_probabilities(
-                self.target, lambda n: self.area.draw(n, self.rng), ways_out=()
+                self.run.target, lambda n: self.area.draw(n, self.run.rng), ways_out=()
             )
             self.probabilities = answers == "probabilities" or (answers == "auto" and found)
             single = bool((seen == seen.astype(np.float32)).all())
             cube = BoxTarget(
-                self.target, self.area, probabilities=self.probabilities, single=single
+                self.run.target, self.area, probabilities=self.probabilities, single=single
             )
-            noise = measure_noise(cube, self.rng)
+            noise = measure_noise(cube, self.run.rng)
             details |= {"noise": noise.level, "float32": single}
         if not math.isfinite(noise.level):
             return
@@ -230,18 +209,18 @@ class BoxRun:
             x = np.asarray(data, dtype=np.float64).reshape(-1, len(low))
             rows = (np.clip(x, low, high) - low) / (high - low)
         inputs = BoxInputs(len(low), rows)
-        self.search = Exploration(cube, inputs, noise, self.rng)
+        self.search = Exploration(cube, inputs, noise, self.run.rng)
 
     def searched(self) -> BoxResult:
         """Explore, settle and certify, until a certificate passes or rounds end."""
         search, config = self.search, self.config
         if search is None:
-            return self.result(Status.NUMERICAL_FAILURE, _UNREAD, None)
-        with self.stage("exploration"):
+            return self.result(Status.NUMERICAL_FAILURE, _UNREAD)
+        with self.run.stage("exploration"):
             search.begin()
             search.explore(config.probes, config.most_units)
         d, m = search.target.dimension, search.target.outputs
-        self.target.allowance.plan(price_in_box(d, m, float(search.units)))
+        self.run.target.allowance.plan(price_in_box(d, m, float(search.units)))
         for turn in range(config.rounds):
             done = self.settle()
             if not done:
@@ -250,9 +229,9 @@ class BoxRun:
             result = self.result(status, message, certificate)
             if failed is None or turn == config.rounds - 1:
                 return result
-            self.target.meter.rebook("certificate", "exploration", self.stages[-1].queries)
+            self.run.target.meter.rebook("certificate", "exploration", self.run.stages[-1].queries)
             search.take(failed)
-        return self.result(Status.PARTIAL, self.stalled(), None)
+        return self.result(Status.PARTIAL, self.stalled())
 
     def settle(self) -> bool:
         """Fit and explore in turn until all probes agree within the noise."""
@@ -260,11 +239,11 @@ class BoxRun:
         assert search is not None
         for _ in range(config.rounds):
             before = search.units
-            with self.stage("fit") as details:
+            with self.run.stage("fit") as details:
                 search.balance()
                 search.sharpen(config.accept)
                 details |= {"units": search.units, "explained within": search.slack}
-            with self.stage("exploration"):
+            with self.run.stage("exploration"):
                 done = search.explore(config.probes, config.most_units)
             if done and search.units == before:
                 return search.slack <= 2.0 * config.accept
@@ -287,10 +266,10 @@ class BoxRun:
         search, config = self.search, self.config
         assert search is not None
         n, inputs = config.held_out, search.inputs
-        kinds = [inputs.uniform(n, self.rng), inputs.corners(2 * n, self.rng)]
+        kinds = [inputs.uniform(n, self.run.rng), inputs.corners(2 * n, self.run.rng)]
         if inputs.data is not None:
-            kinds.append(inputs.likely(n, self.rng))
-        with self.stage("certificate"):
+            kinds.append(inputs.likely(n, self.run.rng))
+        with self.run.stage("certificate"):
             held = search.ask(np.concatenate(kinds), keep=False)
         deviation = np.abs(held.values - search.network(held.points)).max(axis=1)
         miss = search.misses(held)
@@ -320,7 +299,9 @@ class BoxRun:
             return Status.RECOVERED, message, certificate, None
         return Status.APPROXIMATED, f"{message}; the answers are coarse", certificate, None
 
-    def result(self, status: Status, message: str, certificate: Certificate | None) -> BoxResult:
+    def result(
+        self, status: Status, message: str, certificate: Certificate | None = None
+    ) -> BoxResult:
         """Return what is known now."""
         search = self.search
         network: ReLUNetwork | None = None
@@ -332,11 +313,11 @@ class BoxRun:
         return BoxResult(
             status=status,
             message=message,
-            queries=self.target.queries,
-            provenance=self.provenance,
+            queries=self.run.target.queries,
+            provenance=self.run.provenance,
             network=network,
             certificate=certificate,
-            stages=tuple(self.stages),
+            stages=tuple(self.run.stages),
             width=0 if search is None else search.units,
             signs_determined=signs,
             noise=0.0 if search is None else search.noise.level,

@@ -12,7 +12,7 @@ import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
 from unrelu.core.noise import NoiseModel, noise_by_norm
-from unrelu.core.stages import reported_stage
+from unrelu.core.run import reported_stage
 from unrelu.core.units import Units, merge_units, parallel_groups
 from unrelu.extraction.refine import Refiner, predicted_error
 from unrelu.extraction.two_layer_config import TwoLayerConfig

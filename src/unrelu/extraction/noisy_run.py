@@ -13,7 +13,7 @@ from unrelu._types import FloatArray
 from unrelu.core.fit import FitConfig, Fitted, Layered
 from unrelu.core.price import price_noisy
 from unrelu.core.record import Remembered
-from unrelu.core.stages import reported_stage
+from unrelu.core.run import reported_stage
 from unrelu.extraction.noisy_answers import Answers, Seen
 from unrelu.extraction.noisy_config import NoisyConfig
 from unrelu.extraction.noisy_search import (

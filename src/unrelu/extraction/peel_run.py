@@ -12,7 +12,7 @@ import numpy as np
 from unrelu._types import FloatArray
 from unrelu.core.levels import output_levels
 from unrelu.core.noise import NoiseModel
-from unrelu.core.stages import reported_stage
+from unrelu.core.run import reported_stage
 from unrelu.extraction.deep_answers import AnswerConfig, Recorder, Saturated, usable_line
 from unrelu.extraction.deep_layers import floored
 from unrelu.extraction.deep_polish import polish

@@ -15,7 +15,7 @@ import numpy as np
 from unrelu._types import BoolArray, FloatArray
 from unrelu.core.levels import output_levels
 from unrelu.core.noise import NoiseModel
-from unrelu.core.stages import reported_stage
+from unrelu.core.run import reported_stage
 from unrelu.extraction.deep_answers import Recorder, Saturated, as_log_odds, usable_line
 from unrelu.extraction.deep_layers import DEEPER, FIRST, find_first_layer, floored, measure_across
 from unrelu.extraction.deep_rows import (

@@ -53,7 +53,7 @@ from unrelu.core.breakdown import Breakdown, as_breakdown
 from unrelu.core.explain import explained
 from unrelu.core.price import Price
 from unrelu.core.record import Remembered, remembered, with_plan
-from unrelu.core.stages import reported_stage
+from unrelu.core.run import reported_stage
 from unrelu.errors import BudgetExhausted
 from unrelu.extraction.box_explore import Exploration
 from unrelu.extraction.box_fit import fit_all

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from unrelu.core.stages import reported_stage
+from unrelu.core.run import reported_stage
 from unrelu.labels.boundary import Crossings, find_near
 from unrelu.labels.charts import Chart, Target
 from unrelu.labels.config import LabelsConfig

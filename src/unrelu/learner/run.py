@@ -12,7 +12,7 @@ import numpy as np
 
 from unrelu._types import BoolArray, FloatArray, IntArray
 from unrelu.core.noise import NoiseModel, Samples
-from unrelu.core.stages import reported_stage
+from unrelu.core.run import reported_stage
 from unrelu.learner.compress import compress_neurons
 from unrelu.learner.config import LearnerConfig
 from unrelu.learner.far import choose_stretch, measure_biases

@@ -11,7 +11,7 @@ import scipy.special
 from unrelu._types import FloatArray
 from unrelu.core.answers import look_for_probabilities
 from unrelu.core.noise import NoiseModel
-from unrelu.core.stages import reported_stage
+from unrelu.core.run import reported_stage
 from unrelu.lines.domains import Domain
 from unrelu.oracles.base import Oracle
 from unrelu.oracles.wrappers import LogOdds
