@@ -16,7 +16,7 @@ from unrelu._types import FloatArray
 from unrelu._version import __version__
 from unrelu.errors import InvalidInput, UnreluError
 from unrelu.oracles.base import Oracle
-from unrelu.oracles.protocols import HEADER_LENGTH
+from unrelu.oracles.wire.kserve import HEADER_LENGTH
 
 __all__ = ["ModelServer"]
 

@@ -161,7 +161,6 @@ def test_mappings(request_text, answer, reply):
         ({"request": '{"a": {{x}}}', "answer": "$.y[?]"}, "cannot read"),
         ({"request": '{"a": {{x}}}'}, "both"),
         ({"protocol": "grpc"}, "protocol must be"),
-        ({}, "don't know how to ask"),
         ({"protocol": "json"}, "template"),
         ({"concurrency": 0}, "concurrency"),
         ({"token_variable": "NO_SUCH_VARIABLE"}, "NO_SUCH_VARIABLE"),

@@ -24,7 +24,13 @@ from rich.progress import Progress as RichProgress
 from rich.text import Text
 
 from unrelu import planted
-from unrelu.cli._target import connect_options, takes_target
+from unrelu.cli._target import (
+    COST_PANEL,
+    OUTPUT_PANEL,
+    TARGET_PANEL,
+    connect_options,
+    takes_target,
+)
 from unrelu.errors import BudgetExhausted, InvalidInput, OracleError, UnreluError
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles import Oracle, connect
@@ -69,7 +75,7 @@ TargetSpec = str
 InputDimOption = Annotated[
     int | None,
     typer.Option("--input-dim", min=1, help="Inputs of a MODULE:FUNCTION target.",
-                 envvar="UNRELU_INPUT_DIM"),
+                 rich_help_panel=TARGET_PANEL, envvar="UNRELU_INPUT_DIM"),
 ]  # fmt: skip
 SeedOption = Annotated[
     int,
@@ -79,25 +85,31 @@ SeedOption = Annotated[
 BudgetOption = Annotated[
     int | None,
     typer.Option("--budget", min=0, help="Most queries to send, earlier runs of the ledger "
-                 "included.", envvar="UNRELU_BUDGET", show_default="no limit"),
+                 "included.", rich_help_panel=COST_PANEL, envvar="UNRELU_BUDGET", show_default="no limit"),
 ]  # fmt: skip
 LedgerOption = Annotated[
     Path | None,
     typer.Option("--ledger", help="File that keeps every answer; run again to resume. Three "
                  "points are asked again then, to see that it is the same model.",
-                 envvar="UNRELU_LEDGER", show_default="none"),
+                 rich_help_panel=COST_PANEL, envvar="UNRELU_LEDGER", show_default="none"),
 ]  # fmt: skip
 OutOption = Annotated[
     Path | None,
     typer.Option("--out", help="Write the result here (.safetensors; .onnx for the network).",
-                 envvar="UNRELU_OUT", show_default="don't write"),
+                 rich_help_panel=OUTPUT_PANEL, envvar="UNRELU_OUT", show_default="don't write"),
 ]  # fmt: skip
 JsonOption = Annotated[
-    bool, typer.Option("--json", help="Print the facts as JSON on stdout.", envvar="UNRELU_JSON")
+    bool,
+    typer.Option(
+        "--json",
+        help="Print the facts as JSON on stdout.",
+        rich_help_panel=OUTPUT_PANEL,
+        envvar="UNRELU_JSON",
+    ),
 ]
 QuietOption = Annotated[
     bool, typer.Option("--quiet", "-q", help="Only the essentials on stderr.",
-                       envvar="UNRELU_QUIET")
+                       rich_help_panel=OUTPUT_PANEL, envvar="UNRELU_QUIET")
 ]  # fmt: skip
 
 console = Console(stderr=True, highlight=False)

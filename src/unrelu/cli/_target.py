@@ -12,13 +12,20 @@ import inspect
 from collections.abc import Callable
 from typing import Annotated, Any, get_type_hints
 
+import click
 import typer
+from click.core import ParameterSource
 
+from unrelu.cli._config import named_targets
 from unrelu.errors import InvalidInput
 from unrelu.oracles import HTTPOptions
-from unrelu.oracles.http import parse_rate
+from unrelu.oracles.http_options import PROTOCOLS, parse_rate
 
 __all__ = ["connect_options", "given_option", "takes_target"]
+
+TARGET_PANEL, COST_PANEL, HTTP_PANEL, OUTPUT_PANEL = (
+    "The target", "Limits and cost", "Prediction APIs", "What comes out"
+)  # fmt: skip
 
 _given: contextvars.ContextVar[dict[str, Any] | None] = contextvars.ContextVar(
     "given", default=None
@@ -29,77 +36,77 @@ def _shared(
     shape: Annotated[
         str | None,
         typer.Option(help="Shape of one input, such as 28,28 or 1,3,32,32.",
-                     show_default="as the target says, or flat"),
+                     show_default="as the target says, or flat", rich_help_panel=TARGET_PANEL),
     ] = None,
     scale: Annotated[
         str,
         typer.Option(help="Ask the target at SCALE times x: 255 for pixels, or one number a "
-                     "feature: 1,0.001,250."),
+                     "feature: 1,0.001,250.", rich_help_panel=TARGET_PANEL),
     ] = "1",
     data: Annotated[
         str | None,
         typer.Option(help="Rows like those the model is meant for (.npy, .csv, .parquet): they "
-                     "tell where inputs lie and in which units.", show_default="found by asking"),
+                     "tell where inputs lie and in which units.", show_default="found by asking", rich_help_panel=TARGET_PANEL),
     ] = None,
     input_range: Annotated[
         str | None,
         typer.Option("--range", help="LOW,HIGH of what the target takes; nothing outside is "
-                     "sent.", show_default="no limits"),
+                     "sent.", show_default="no limits", rich_help_panel=TARGET_PANEL),
     ] = None,
     output_name: Annotated[
         str | None,
         typer.Option(help="Output to read (ONNX, KServe) or method (scikit-learn).",
-                     show_default="the scores"),
+                     show_default="the scores", rich_help_panel=TARGET_PANEL),
     ] = None,
     name: Annotated[
         str | None,
         typer.Option(help="Name of the target in the ledger; change it when the model behind an "
-                     "address changes.", show_default="derived"),
+                     "address changes.", show_default="derived", rich_help_panel=TARGET_PANEL),
     ] = None,
     price: Annotated[
-        float | None, typer.Option(min=0.0, help="Price of one query.", envvar="UNRELU_PRICE")
+        float | None, typer.Option(min=0.0, help="Price of one query.", envvar="UNRELU_PRICE", rich_help_panel=COST_PANEL)
     ] = None,
     max_cost: Annotated[
         float | None,
         typer.Option(min=0.0, help="Most money to spend, at --price.", envvar="UNRELU_MAX_COST",
-                     show_default="no limit"),
+                     show_default="no limit", rich_help_panel=COST_PANEL),
     ] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Most queries in one request.")] = 4096,
+    batch: Annotated[int, typer.Option(min=1, help="Most queries in one request.", rich_help_panel=COST_PANEL)] = 4096,
     protocol: Annotated[
-        str, typer.Option(help="HTTP: auto, v2, v2-binary, mlflow or json.")
+        str, typer.Option(help=f"HTTP: {', '.join(PROTOCOLS)}.", rich_help_panel=HTTP_PANEL)
     ] = "auto",
     request: Annotated[
         str | None,
-        typer.Option(help="HTTP: JSON with {{x}} for the rows, or {{row}} for a single one."),
+        typer.Option(help="HTTP: JSON with {{x}} for the rows, or {{row}} for a single one.", rich_help_panel=HTTP_PANEL),
     ] = None,
     answer: Annotated[
         str | None,
-        typer.Option(help="HTTP: where the answers are, such as '$.outputs[0].scores'."),
+        typer.Option(help="HTTP: where the answers are, such as '$.outputs[0].scores'.", rich_help_panel=HTTP_PANEL),
     ] = None,
     token_env: Annotated[
         str | None,
         typer.Option(help="HTTP: environment variable with a bearer token.",
-                     envvar="UNRELU_TOKEN_ENV"),
+                     envvar="UNRELU_TOKEN_ENV", rich_help_panel=HTTP_PANEL),
     ] = None,
     header_env: Annotated[
         list[str] | None,
-        typer.Option(help="HTTP: HEADER=VARIABLE, a header's value from the environment."),
+        typer.Option(help="HTTP: HEADER=VARIABLE, a header's value from the environment.", rich_help_panel=HTTP_PANEL),
     ] = None,
     datatype: Annotated[
         str | None,
-        typer.Option(help="KServe: FP64, FP32 or FP16.", show_default="as the server says"),
+        typer.Option(help="KServe: FP64, FP32 or FP16.", show_default="as the server says", rich_help_panel=HTTP_PANEL),
     ] = None,
     rate: Annotated[
         str | None,
         typer.Option(help="HTTP: most queries per time, retries included: 50/s, 1000/min.",
-                     envvar="UNRELU_RATE", show_default="no limit"),
+                     envvar="UNRELU_RATE", show_default="no limit", rich_help_panel=HTTP_PANEL),
     ] = None,
     concurrency: Annotated[
-        int, typer.Option(min=1, help="HTTP: requests in flight at a time.")
+        int, typer.Option(min=1, help="HTTP: requests in flight at a time.", rich_help_panel=HTTP_PANEL)
     ] = 4,
-    timeout: Annotated[float, typer.Option(help="HTTP: seconds for one request.")] = 60.0,
+    timeout: Annotated[float, typer.Option(help="HTTP: seconds for one request.", rich_help_panel=HTTP_PANEL)] = 60.0,
     retries: Annotated[
-        int, typer.Option(min=0, help="HTTP: times a failed request is sent again.")
+        int, typer.Option(min=0, help="HTTP: times a failed request is sent again.", rich_help_panel=HTTP_PANEL)
     ] = 8,
 ) -> None:  # fmt: skip
     """Hold the shared options' declarations."""
@@ -123,6 +130,7 @@ def takes_target(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def wrapped(**values: Any) -> None:
+        values = _as_described(values)
         token = _given.set({key: values.pop(key) for key in names})
         try:
             command(**values)
@@ -132,6 +140,47 @@ def takes_target(command: Callable[..., None]) -> Callable[..., None]:
     wrapped.__signature__ = inspect.Signature([*mine, *extra])  # type: ignore[attr-defined]
     wrapped.__annotations__ = {p.name: p.annotation for p in (*mine, *extra)}
     return wrapped
+
+
+def _as_described(values: dict[str, Any]) -> dict[str, Any]:
+    """Fill in what the configuration file says of a target that is named there.
+
+    What the command line or the environment gave stays.
+    """
+    from unrelu.cli._common import friendly
+
+    with friendly():
+        described = named_targets().get(values.get("target") or "")
+        if described is None:
+            return values
+        context = click.get_current_context()
+        options = {parameter.name: parameter for parameter in context.command.params}
+        filled = values | {"target": described["target"]}
+        for key, value in described.items():
+            if key == "target":
+                continue
+            if key not in options and not _is_option(key):
+                raise InvalidInput(
+                    f"[targets.{values['target']}]: there is no option --{key.replace('_', '-')}"
+                )
+            given = context.get_parameter_source(key) if key in options else None
+            if key in options and given in {None, ParameterSource.DEFAULT}:
+                text = ",".join(map(str, value)) if _is_text(options[key], value) else value
+                filled[key] = options[key].type_cast_value(context, text)
+    return filled
+
+
+def _is_option(name: str) -> bool:
+    """Whether another command takes it: a target is described for all of them."""
+    return name in inspect.signature(_shared).parameters or name in {
+        "input_dim", "seed", "budget", "ledger", "out", "depth", "epsilon", "relative", "domain",
+        "image", "examples",
+    }  # fmt: skip
+
+
+def _is_text(option: click.Parameter, value: Any) -> bool:
+    """Whether a list in the file is text with commas on the command line."""
+    return isinstance(value, list) and not option.multiple and option.nargs == 1
 
 
 def given_option(name: str) -> Any:

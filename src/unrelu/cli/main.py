@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from unrelu._version import __version__
-from unrelu.cli import ledger, reproduce
+from unrelu.cli import ledger, reproduce, targets
 from unrelu.cli._common import takes_target
 from unrelu.cli.audit import audit
 from unrelu.cli.demo import demo
@@ -21,9 +21,8 @@ from unrelu.cli.span import span
 app = typer.Typer(
     name="unrelu",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+    rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -56,6 +55,7 @@ app.command()(takes_target(span))
 app.command()(takes_target(obfuscate))
 app.command()(takes_target(audit))
 app.command()(takes_target(serve))
+app.add_typer(targets.app, name="targets")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(reproduce.app, name="reproduce")
 

@@ -17,7 +17,7 @@ import random
 import re
 import threading
 from typing import Any
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from unrelu.errors import InvalidAnswer, InvalidInput, OracleError, UnreluError
 from unrelu.ledger import redact
 from unrelu.oracles.arriving import Arriving
 from unrelu.oracles.base import Adapter, Deliver, Meter
+from unrelu.oracles.http_arrange import arrange
 from unrelu.oracles.http_options import HTTPOptions, parse_rate
 from unrelu.oracles.http_transport import (
     Connection,
@@ -38,14 +39,15 @@ from unrelu.oracles.http_transport import (
     retry_after,
     secret_headers,
 )
-from unrelu.oracles.protocols import JsonMapping, KServeV2, MLflow, WireProtocol
+from unrelu.oracles.wire.columns import Columns
+from unrelu.oracles.wire.protocol import WireProtocol
+from unrelu.oracles.wire.services import PLAIN_FORMS, JsonService
 
 __all__ = ["HTTPOptions", "HTTPOracle", "parse_rate"]
 
 NAN_RETRIES = 3  # a server may answer NaN while a model warms up; more is its answer
 _MAX_REDIRECTS = 5
 _RETRIED = {408, 425, 429, 500, 502, 503, 504}
-_V2_PATH = re.compile(r"^(?P<base>.*/v2/models/[^/]+(?:/versions/[^/]+)?)(?:/infer)?/?$")
 
 
 class HTTPOracle(Adapter):
@@ -54,9 +56,9 @@ class HTTPOracle(Adapter):
     Parameters
     ----------
     url
-        ``http://HOST/v2/models/NAME``, ``http://HOST/invocations``, or the
-        address of any JSON API that ``options`` describe. No user or password
-        in it.
+        ``http://HOST/v2/models/NAME`` (KServe), ``http://HOST/v1/models/NAME``
+        (TensorFlow Serving), ``http://HOST/invocations`` (MLflow) and so on, or
+        the address of any JSON API. No user or password in it.
     input_dim, row_shape, output
         As far as the server does not tell.
     rows_per_request
@@ -88,14 +90,17 @@ class HTTPOracle(Adapter):
         )
         self._pacer = Pacer(self.options.rate)
         self._url, self._status = url, 0  # the status is that of the last description asked for
-        self._url, self._protocol, shape = self._arrange(url, input_dim, row_shape, output)
+        given = row_shape or (None if input_dim is None else (input_dim,))
+        arranged = arrange(url, self.options, given, output, self._describe)
+        self._url, shape, self._output = arranged.url, arranged.shape, output
         super().__init__(
             input_dim=math.prod(shape),
-            identity=_identity(self._url, self._protocol),
+            identity=_identity(self._url, arranged.protocol),
             meter=meter,
         )
         self.row_shape = shape if len(shape) > 1 else None
         self._shape = shape
+        self._protocol = arranged.protocol or self._find_form()
         rows_per_request = whole_number(rows_per_request, "rows_per_request", least=1)
         limits = [rows_per_request, self._protocol.rows_per_request or rows_per_request]
         if self.options.rate is not None:  # no more at once than a second allows
@@ -106,88 +111,53 @@ class HTTPOracle(Adapter):
         """Close all connections."""
         self._connection.close()
 
-    # ---------------------------------------------------------------- arrange
+    @property
+    def address(self) -> str:
+        """Where requests go, without what may be secret in it."""
+        return redact(self._url)
 
-    def _arrange(
-        self,
-        url: str,
-        input_dim: int | None,
-        row_shape: tuple[int, ...] | None,
-        output: str | None,
-    ) -> tuple[str, WireProtocol, tuple[int, ...]]:
-        """Choose the protocol; return the address to post to and the shape of a row."""
-        options = self.options
-        parts = urlsplit(url)
-        path = parts.path
-        given = row_shape or (None if input_dim is None else (input_dim,))
-        v2 = _V2_PATH.match(path)
-        kind = options.protocol
-        if kind == "auto":
-            if options.request is not None:
-                kind = "json"
-            elif v2:
-                kind = "v2"
-            elif path.rstrip("/").endswith("/invocations"):
-                kind = "mlflow"
-            else:
-                raise InvalidInput(
-                    f"don't know how to ask {redact(url)}: an address ends in /v2/models/NAME "
-                    "(KServe v2) or /invocations (MLflow); describe any other JSON API with "
-                    "--request '{\"inputs\": {{x}}}' --answer '$.outputs'"
-                )
-        if kind.startswith("v2"):
-            base = v2["base"] if v2 else path.rstrip("/")
-            model = urlunsplit(parts._replace(path=base))
-            infer = urlunsplit(parts._replace(path=base + "/infer"))
-            protocol, shape = self._describe_v2(model, kind, output, given)
-            return infer, protocol, shape
-        if given is None:
-            raise InvalidInput("this API does not tell how many inputs it takes: pass input_dim")
-        if kind == "mlflow":
-            return url, MLflow(), given
-        if options.request is None or options.answer is None:
-            raise InvalidInput("a JSON API needs a request template and an answer path")
-        return url, JsonMapping(options.request, options.answer), given
+    @property
+    def protocol(self) -> WireProtocol:
+        """How rows are sent and answers read."""
+        return self._protocol
 
-    def _describe_v2(
-        self, model: str, kind: str, output: str | None, given: tuple[int, ...] | None
-    ) -> tuple[KServeV2, tuple[int, ...]]:
-        """Read the model's metadata: input name, type and shape."""
-        facts = self._get_json(model) or {}
-        inputs = facts.get("inputs")
-        first = inputs[0] if isinstance(inputs, list) and inputs else {}
-        if not isinstance(first, dict):
-            first = {}
-        if isinstance(inputs, list) and len(inputs) > 1:
-            raise InvalidInput(
-                f"{redact(model)} takes {len(inputs)} inputs; only one can be asked"
-            )
-        shape = given
-        declared = first.get("shape")
-        tail = declared[1:] if isinstance(declared, list) else []
-        if tail and all(isinstance(size, int) and size > 0 for size in tail):
-            if given is not None and math.prod(given) != math.prod(tail):
-                raise InvalidInput(f"{redact(model)} takes rows of shape {tail}, not {given}")
-            shape = tuple(tail)
-        if shape is None:
-            raise InvalidInput(
-                f"{redact(model)} does not tell how many inputs it takes (status "
-                f"{self._status}): check the address, or pass input_dim (--input-dim) or the "
-                "shape (--shape)"
-            )
-        binary = kind == "v2-binary"
-        if not binary and self.options.protocol == "auto":
-            root = model.split("/v2/models/")[0] + "/v2"
-            extensions = (self._get_json(root) or {}).get("extensions")
-            binary = isinstance(extensions, list) and "binary_tensor_data" in extensions
-        return (
-            KServeV2(
-                input_name=str(first.get("name", "input-0")),
-                output=output,
-                datatype=self.options.datatype or str(first.get("datatype", "FP64")),
-                binary=binary,
-            ),
-            shape,
+    def request_for(self, points: FloatArray) -> bytes:
+        """Return the body of a request for ``points`` ``(n, d)``; nothing is sent."""
+        return self._protocol.encode(points.reshape(-1, *self._shape))[0]
+
+    # ------------------------------------------------------------------ begin
+
+    def _describe(self, url: str) -> tuple[int, dict[str, Any]]:
+        """Ask for a description; returns the status and the JSON object, or an empty one."""
+        facts = self._get_json(url)
+        return self._status, facts or {}
+
+    def _find_form(self) -> JsonService:
+        """Ask an API that no one described in the usual ways until it answers."""
+        points, refusals = np.zeros((2, math.prod(self._shape))), []
+        for field in PLAIN_FORMS:
+            form = JsonService("json", field=field, columns=Columns(self._output))
+            shown = "the rows alone" if field is None else f'{{"{field}": rows}}'
+            body, headers = form.encode(points.reshape(-1, *self._shape))
+            self._pacer.wait(len(points), threading.Event())
+            self.meter.charge(len(points))
+            try:
+                response = self._connection.request("POST", self._url, body, headers)
+            except (Lost, NotSent) as error:
+                raise OracleError(f"{redact(self._url)} cannot be reached: {error}") from error
+            if response.status in {401, 403, 404}:
+                raise OracleError(self._refusal(response))
+            try:
+                if response.status == 200:
+                    form.decode(response.body, response.headers, len(points))
+                    return form
+                refusals.append(f"{shown}: status {response.status}")
+            except UnreluError as error:
+                refusals.append(f"{shown}: {self._connection.scrub(str(error))}")
+        raise InvalidInput(
+            f"don't know how to ask {redact(self._url)}. Tried {'; '.join(refusals)}. Describe "
+            "the API with --request '{\"inputs\": {{x}}}' --answer '$.outputs', or name its "
+            "--protocol"
         )
 
     def _get_json(self, url: str) -> dict[str, Any] | None:
@@ -367,8 +337,9 @@ def _brief(text: str) -> str:
     return words if len(words) <= 300 else words[:297] + "..."
 
 
-def _identity(url: str, protocol: WireProtocol) -> str:
+def _identity(url: str, protocol: WireProtocol | None) -> str:
     """Name the target without what the query part of its address may hold."""
     query = urlsplit(url).query
     digest = hashlib.blake2b(query.encode(), digest_size=8).hexdigest()
-    return f"{redact(url)}|{protocol.identity}" + (f"|query:{digest}" if query else "")
+    way = "json" if protocol is None else protocol.identity
+    return f"{redact(url)}|{way}" + (f"|query:{digest}" if query else "")

@@ -9,10 +9,11 @@ from collections.abc import Mapping
 
 from unrelu._numbers import real_number, whole_number
 from unrelu.errors import InvalidInput
+from unrelu.oracles.wire.services import SERVICES
 
 __all__ = ["PROTOCOLS", "HTTPOptions", "parse_rate"]
 
-PROTOCOLS = ("auto", "v2", "v2-binary", "mlflow", "json")
+PROTOCOLS = ("auto", "v2", "v2-binary", *SERVICES, "json")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,11 +23,13 @@ class HTTPOptions:
     Attributes
     ----------
     protocol
-        ``"v2"`` (KServe), ``"v2-binary"``, ``"mlflow"``, ``"json"``, or
-        ``"auto"``: by the address, and v2 in binary where the server says so.
+        ``"v2"`` (KServe, Triton, MLServer), ``"v2-binary"``, ``"tfserving"`` (and KServe
+        v1), ``"torchserve"``, ``"sagemaker"``, ``"mlflow"``, ``"huggingface"``, ``"json"``,
+        or ``"auto"``: by the address, v2 in binary where the server says so; an address that
+        is none of these is asked in the usual ways until it answers.
     request, answer
         For ``"json"``: template and path, see
-        :class:`~unrelu.oracles.protocols.JsonMapping`.
+        :class:`~unrelu.oracles.wire.mapping.JsonMapping`.
     token_variable
         Name of the environment variable that holds a bearer token.
     header_variables

@@ -1,0 +1,108 @@
+"""``unrelu targets``: what the configuration file describes, and whether it answers."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import numpy as np
+import typer
+
+from unrelu.cli._common import (
+    InputDimOption,
+    JsonOption,
+    TargetArgument,
+    console,
+    friendly,
+    open_target,
+    print_json,
+    takes_target,
+)
+from unrelu.cli._config import find_config, named_targets
+from unrelu.oracles import Oracle
+from unrelu.oracles.http import HTTPOracle
+
+__all__ = ["app"]
+
+app = typer.Typer(help="Show the targets of unrelu.toml, and try one.", no_args_is_help=True)
+_SHOWN = 400  # characters of a request or an answer that a person reads
+
+
+@app.command("list")
+def list_targets(as_json: JsonOption = False) -> None:
+    """Name the targets that unrelu.toml (or [tool.unrelu] in pyproject.toml) describes."""
+    with friendly():
+        path, targets = find_config(), named_targets()
+        if as_json:
+            print_json({"file": None if path is None else str(path), "targets": targets})
+            return
+        if path is None:
+            console.print(
+                "There is no unrelu.toml here or above. Describe a target in one:\n\n"
+                '  [targets.fraud]\n  target = "https://host/v1/models/fraud"\n'
+                '  token-env = "FRAUD_TOKEN"\n',
+                markup=False,
+            )
+            return
+        console.print(f"{path}:", markup=False)
+        for name, options in targets.items():
+            console.print(f"  {name:<16} {options['target']}", markup=False)
+
+
+def check(
+    target: TargetArgument, input_dim: InputDimOption = None, as_json: JsonOption = False
+) -> None:
+    """Ask a target one row, and show the request and how its answer is read.
+
+    Costs one or two queries (a few more where the API has to be found out).
+
+    Example: unrelu targets check http://localhost:8501/v1/models/m
+    """
+    with friendly():
+        oracle = open_target(target, input_dim=input_dim)
+        facts = _tried(oracle)
+    if as_json:
+        print_json(facts)
+        return
+    for name, value in facts.items():
+        console.print(f"{name:<14}{value}", markup=False)
+
+
+def _tried(oracle: Oracle) -> dict[str, Any]:
+    """Ask at the origin of the inputs; returns what was sent and read."""
+    start = time.perf_counter()
+    answers = oracle(np.zeros((1, oracle.input_dim)))
+    facts: dict[str, Any] = {
+        "target": oracle.identity,
+        "inputs": oracle.input_dim,
+        "outputs": oracle.output_dim,
+    }
+    adapter = innermost(oracle)
+    if isinstance(adapter, HTTPOracle):
+        point = np.zeros((1, adapter.input_dim))
+        facts |= {
+            "address": adapter.address,
+            "protocol": adapter.protocol.identity,
+            "request": _brief(adapter.request_for(point)),
+        }
+    return facts | {
+        "read as": json.dumps(answers[0].tolist())[:_SHOWN],
+        "seconds": f"{time.perf_counter() - start:.3f}",
+        "queries": oracle.queries.total,
+    }
+
+
+def innermost(oracle: Any) -> Any:
+    """Return what talks to the target, below all wrappers."""
+    while hasattr(oracle, "inner"):
+        oracle = oracle.inner
+    return oracle
+
+
+def _brief(body: bytes) -> str:
+    text = body[:_SHOWN].decode(errors="replace")
+    return text if len(body) <= _SHOWN else f"{text}... ({len(body):,} bytes)"
+
+
+app.command("check")(takes_target(check))
