@@ -9,13 +9,15 @@ interrupted.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import json
 import logging
 import os
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 from rich.console import Console, RenderableType
@@ -85,7 +87,8 @@ SeedOption = Annotated[
 BudgetOption = Annotated[
     int | None,
     typer.Option("--budget", min=0, help="Most queries to send, earlier runs of the ledger "
-                 "included.", rich_help_panel=COST_PANEL, envvar="UNRELU_BUDGET", show_default="no limit"),
+                 "included.", envvar="UNRELU_BUDGET", show_default="no limit",
+                 rich_help_panel=COST_PANEL),
 ]  # fmt: skip
 LedgerOption = Annotated[
     Path | None,
@@ -128,7 +131,8 @@ def friendly(ledger: Path | None = None) -> Iterator[None]:
     log, notes = logging.getLogger("unrelu"), _Notes()
     log.addHandler(notes)
     try:
-        yield
+        with machine_output_alone():
+            yield
     except KeyboardInterrupt:
         if ledger is not None:
             console.print(
@@ -160,6 +164,23 @@ def friendly(ledger: Path | None = None) -> Iterator[None]:
         raise typer.Exit(USAGE) from None
     finally:
         log.removeHandler(notes)
+
+
+_machine: contextvars.ContextVar[TextIO | None] = contextvars.ContextVar("machine", default=None)
+
+
+@contextlib.contextmanager
+def machine_output_alone() -> Iterator[None]:
+    """Send what a target prints to stderr: stdout is for facts that a machine reads."""
+    if _machine.get() is not None:
+        yield
+        return
+    token = _machine.set(sys.stdout)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _machine.reset(token)
 
 
 def _complain(error: Exception) -> None:
@@ -298,7 +319,8 @@ def duration(seconds: float) -> str:
 
 def print_json(facts: Any) -> None:
     """Write facts to stdout as JSON."""
-    typer.echo(facts if isinstance(facts, str) else json.dumps(facts, indent=2, default=str))
+    text = facts if isinstance(facts, str) else json.dumps(facts, indent=2, default=str)
+    typer.echo(text, file=_machine.get() or sys.stdout)
 
 
 def check_out(out: Path | None, suffixes: tuple[str, ...] = (".safetensors", ".onnx")) -> None:

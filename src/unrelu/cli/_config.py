@@ -25,8 +25,8 @@ from unrelu.errors import InvalidInput
 __all__ = ["find_config", "named_targets"]
 
 FILE, VARIABLE = "unrelu.toml", "UNRELU_CONFIG"
-_PATHS = ("data", "ledger", "out", "examples", "images")
-"""Options that name files: relative to the file that describes the target."""
+_PATHS = ("ledger", "out", "examples", "images")
+"""Options that name files: relative to the file that describes the target, as rows are."""
 
 
 def find_config(start: Path | None = None) -> Path | None:
@@ -69,7 +69,9 @@ def _checked(path: Path, name: str, options: Any) -> dict[str, Any]:
     found = {key.replace("-", "_"): value for key, value in options.items()}
     for key in _PATHS:
         if isinstance(found.get(key), str):
-            found[key] = str(path.parent / found[key])
+            found[key] = path.parent / found[key]
+    if isinstance(found.get("data"), str):
+        found["data"] = str(path.parent / found["data"])
     if _is_file(path.parent / found["target"]):
         found["target"] = str(path.parent / found["target"])
     return found

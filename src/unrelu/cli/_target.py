@@ -9,12 +9,11 @@ from __future__ import annotations
 import contextvars
 import functools
 import inspect
+import types
 from collections.abc import Callable
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
-import click
 import typer
-from click.core import ParameterSource
 
 from unrelu.cli._config import named_targets
 from unrelu.errors import InvalidInput
@@ -32,95 +31,63 @@ _given: contextvars.ContextVar[dict[str, Any] | None] = contextvars.ContextVar(
 )
 
 
-def _shared(
-    shape: Annotated[
-        str | None,
-        typer.Option(help="Shape of one input, such as 28,28 or 1,3,32,32.",
-                     show_default="as the target says, or flat", rich_help_panel=TARGET_PANEL),
-    ] = None,
-    scale: Annotated[
-        str,
-        typer.Option(help="Ask the target at SCALE times x: 255 for pixels, or one number a "
-                     "feature: 1,0.001,250.", rich_help_panel=TARGET_PANEL),
-    ] = "1",
-    data: Annotated[
-        str | None,
-        typer.Option(help="Rows like those the model is meant for (.npy, .csv, .parquet): they "
-                     "tell where inputs lie and in which units.", show_default="found by asking", rich_help_panel=TARGET_PANEL),
-    ] = None,
-    input_range: Annotated[
-        str | None,
-        typer.Option("--range", help="LOW,HIGH of what the target takes; nothing outside is "
-                     "sent.", show_default="no limits", rich_help_panel=TARGET_PANEL),
-    ] = None,
-    output_name: Annotated[
-        str | None,
-        typer.Option(help="Output to read (ONNX, KServe) or method (scikit-learn).",
-                     show_default="the scores", rich_help_panel=TARGET_PANEL),
-    ] = None,
-    name: Annotated[
-        str | None,
-        typer.Option(help="Name of the target in the ledger; change it when the model behind an "
-                     "address changes.", show_default="derived", rich_help_panel=TARGET_PANEL),
-    ] = None,
-    price: Annotated[
-        float | None, typer.Option(min=0.0, help="Price of one query.", envvar="UNRELU_PRICE", rich_help_panel=COST_PANEL)
-    ] = None,
-    max_cost: Annotated[
-        float | None,
-        typer.Option(min=0.0, help="Most money to spend, at --price.", envvar="UNRELU_MAX_COST",
-                     show_default="no limit", rich_help_panel=COST_PANEL),
-    ] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Most queries in one request.", rich_help_panel=COST_PANEL)] = 4096,
-    protocol: Annotated[
-        str, typer.Option(help=f"HTTP: {', '.join(PROTOCOLS)}.", rich_help_panel=HTTP_PANEL)
-    ] = "auto",
-    request: Annotated[
-        str | None,
-        typer.Option(help="HTTP: JSON with {{x}} for the rows, or {{row}} for a single one.", rich_help_panel=HTTP_PANEL),
-    ] = None,
-    answer: Annotated[
-        str | None,
-        typer.Option(help="HTTP: where the answers are, such as '$.outputs[0].scores'.", rich_help_panel=HTTP_PANEL),
-    ] = None,
-    token_env: Annotated[
-        str | None,
-        typer.Option(help="HTTP: environment variable with a bearer token.",
-                     envvar="UNRELU_TOKEN_ENV", rich_help_panel=HTTP_PANEL),
-    ] = None,
-    header_env: Annotated[
-        list[str] | None,
-        typer.Option(help="HTTP: HEADER=VARIABLE, a header's value from the environment.", rich_help_panel=HTTP_PANEL),
-    ] = None,
-    datatype: Annotated[
-        str | None,
-        typer.Option(help="KServe: FP64, FP32 or FP16.", show_default="as the server says", rich_help_panel=HTTP_PANEL),
-    ] = None,
-    rate: Annotated[
-        str | None,
-        typer.Option(help="HTTP: most queries per time, retries included: 50/s, 1000/min.",
-                     envvar="UNRELU_RATE", show_default="no limit", rich_help_panel=HTTP_PANEL),
-    ] = None,
-    concurrency: Annotated[
-        int, typer.Option(min=1, help="HTTP: requests in flight at a time.", rich_help_panel=HTTP_PANEL)
-    ] = 4,
-    timeout: Annotated[float, typer.Option(help="HTTP: seconds for one request.", rich_help_panel=HTTP_PANEL)] = 60.0,
-    retries: Annotated[
-        int, typer.Option(min=0, help="HTTP: times a failed request is sent again.", rich_help_panel=HTTP_PANEL)
-    ] = 8,
-) -> None:  # fmt: skip
-    """Hold the shared options' declarations."""
+def _option(
+    name: str, kind: Any, default: Any, text: str, *flags: str, **more: Any
+) -> inspect.Parameter:
+    """Declare one shared option."""
+    option = typer.Option(*flags, help=text, **more)
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=default,
+        annotation=Annotated[kind, option],
+    )
+
+
+_target = functools.partial(_option, rich_help_panel=TARGET_PANEL)
+_cost = functools.partial(_option, rich_help_panel=COST_PANEL)
+_http = functools.partial(_option, rich_help_panel=HTTP_PANEL)
+SHARED = (
+    _target("shape", str | None, None, "Shape of one input, such as 28,28 or 1,3,32,32.",
+            show_default="as the target says, or flat"),
+    _target("scale", str, "1", "Ask the target at SCALE times x: 255 for pixels, or one number a "
+            "feature: 1,0.001,250."),
+    _target("data", str | None, None, "Rows like those the model is meant for (.npy, .csv, "
+            ".parquet): they tell where inputs lie and in which units.",
+            show_default="found by asking"),
+    _target("input_range", str | None, None, "LOW,HIGH of what the target takes; nothing outside "
+            "is sent.", "--range", show_default="no limits"),
+    _target("output_name", str | None, None, "Output to read, or method (scikit-learn).",
+            show_default="the scores"),
+    _target("name", str | None, None, "Name of the target in the ledger; change it when the "
+            "model behind an address changes.", show_default="derived"),
+    _cost("price", float | None, None, "Price of one query.", min=0.0, envvar="UNRELU_PRICE"),
+    _cost("max_cost", float | None, None, "Most money to spend, at --price.", min=0.0,
+          envvar="UNRELU_MAX_COST", show_default="no limit"),
+    _cost("batch", int, 4096, "Most queries in one request.", min=1),
+    _http("protocol", str, "auto", f"{', '.join(PROTOCOLS)}."),
+    _http("request", str | None, None, "JSON with {{x}} for the rows, or {{row}} for a single "
+          "one."),
+    _http("answer", str | None, None, "Where the answers are, such as '$.outputs[0].scores'."),
+    _http("token_env", str | None, None, "Environment variable with a bearer token.",
+          envvar="UNRELU_TOKEN_ENV"),
+    _http("header_env", list[str] | None, None, "HEADER=VARIABLE, a header's value from the "
+          "environment."),
+    _http("datatype", str | None, None, "KServe: FP64, FP32 or FP16.",
+          show_default="as the server says"),
+    _http("rate", str | None, None, "Most queries per time, retries included: 50/s, 1000/min.",
+          envvar="UNRELU_RATE", show_default="no limit"),
+    _http("concurrency", int, 4, "Requests in flight at a time.", min=1),
+    _http("timeout", float, 60.0, "Seconds for one request."),
+    _http("retries", int, 8, "Times a failed request is sent again.", min=0),
+)  # fmt: skip
+"""The options of every command that opens a target."""
 
 
 def takes_target(command: Callable[..., None]) -> Callable[..., None]:
     """Add the shared options to a command."""
     own = inspect.signature(command).parameters
-    hints = get_type_hints(_shared, include_extras=True)
-    extra = [
-        parameter.replace(annotation=hints[key], kind=inspect.Parameter.KEYWORD_ONLY)
-        for key, parameter in inspect.signature(_shared).parameters.items()
-        if key not in own
-    ]
+    extra = [parameter for parameter in SHARED if parameter.name not in own]
     names = [parameter.name for parameter in extra]
     own_hints = get_type_hints(command, include_extras=True)
     mine = [
@@ -128,21 +95,28 @@ def takes_target(command: Callable[..., None]) -> Callable[..., None]:
         for key, parameter in own.items()
     ]
 
+    context_parameter = inspect.Parameter(
+        "context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context
+    )
+
     @functools.wraps(command)
-    def wrapped(**values: Any) -> None:
-        values = _as_described(values)
+    def wrapped(context: typer.Context, **values: Any) -> None:
+        values = _as_described(context, values, parameters)
         token = _given.set({key: values.pop(key) for key in names})
         try:
             command(**values)
         finally:
             _given.reset(token)
 
-    wrapped.__signature__ = inspect.Signature([*mine, *extra])  # type: ignore[attr-defined]
-    wrapped.__annotations__ = {p.name: p.annotation for p in (*mine, *extra)}
+    parameters = [context_parameter, *mine, *extra]
+    wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    wrapped.__annotations__ = {p.name: p.annotation for p in parameters}
     return wrapped
 
 
-def _as_described(values: dict[str, Any]) -> dict[str, Any]:
+def _as_described(
+    context: typer.Context, values: dict[str, Any], parameters: list[inspect.Parameter]
+) -> dict[str, Any]:
     """Fill in what the configuration file says of a target that is named there.
 
     What the command line or the environment gave stays.
@@ -153,34 +127,46 @@ def _as_described(values: dict[str, Any]) -> dict[str, Any]:
         described = named_targets().get(values.get("target") or "")
         if described is None:
             return values
-        context = click.get_current_context()
-        options = {parameter.name: parameter for parameter in context.command.params}
+        kinds = {parameter.name: _kind(parameter.annotation) for parameter in parameters}
         filled = values | {"target": described["target"]}
         for key, value in described.items():
             if key == "target":
                 continue
-            if key not in options and not _is_option(key):
+            if key not in kinds and not _is_option(key):
                 raise InvalidInput(
                     f"[targets.{values['target']}]: there is no option --{key.replace('_', '-')}"
                 )
-            given = context.get_parameter_source(key) if key in options else None
-            if key in options and given in {None, ParameterSource.DEFAULT}:
-                text = ",".join(map(str, value)) if _is_text(options[key], value) else value
-                filled[key] = options[key].type_cast_value(context, text)
+            source = context.get_parameter_source(key)
+            if key in kinds and (source is None or source.name == "DEFAULT"):
+                filled[key] = _converted(kinds[key], value, f"[targets.{values['target']}] {key}")
     return filled
 
 
 def _is_option(name: str) -> bool:
     """Whether another command takes it: a target is described for all of them."""
-    return name in inspect.signature(_shared).parameters or name in {
+    return name in {parameter.name for parameter in SHARED} | {
         "input_dim", "seed", "budget", "ledger", "out", "depth", "epsilon", "relative", "domain",
         "image", "examples",
     }  # fmt: skip
 
 
-def _is_text(option: click.Parameter, value: Any) -> bool:
-    """Whether a list in the file is text with commas on the command line."""
-    return isinstance(value, list) and not option.multiple and option.nargs == 1
+def _kind(annotation: Any) -> Any:
+    """Return the plain type of an option: str for ``Annotated[str | None, ...]``."""
+    kind = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+    plain = [part for part in get_args(kind) if part is not type(None)]
+    return plain[0] if isinstance(kind, types.UnionType) and plain else kind
+
+
+def _converted(kind: Any, value: Any, where: str) -> Any:
+    """Return a value of the file as the command line would give it."""
+    if get_origin(kind) is list:
+        return value if isinstance(value, list) else [value]
+    if kind is str and isinstance(value, list):
+        return ",".join(map(str, value))
+    try:
+        return kind(value)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"{where}: {value!r} is no {kind.__name__}") from error
 
 
 def given_option(name: str) -> Any:
