@@ -6,22 +6,26 @@ import dataclasses
 import json
 import re
 from html.parser import HTMLParser
+from importlib import resources
 from itertools import pairwise
 
+import jsonschema
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from unrelu import BudgetExhausted, ReLUNetwork, connect, extract, planted
+from unrelu import BudgetExhausted, InvalidInput, ReLUNetwork, connect, extract, planted
 from unrelu.cli.main import app
 from unrelu.oracles import Labels, Noisy, Softmax
 from unrelu.report import audit, render_page
 from unrelu.report.audit import AuditConfig
+from unrelu.report.compare import changes, read_audit
 from unrelu.report.figures import Series, bar_chart, line_chart, weights_image
 
 QUICK = AuditConfig(
-    decimals=(4,), noise=(1e-1,), fractions=(0.2, 1.0), points=300, training=300, epochs=5
-)
+    decimals=(4,), noise=(1e-1,), fractions=(0.2, 1.0), points=300, training=300, epochs=5,
+    copies=(50, 200),
+)  # fmt: skip
 NETWORK = planted.random_network(16, 6, 3, rng=0)
 
 
@@ -63,8 +67,14 @@ def facts():
 def test_a_network_is_cloned_and_the_facts_add_up(facts):
     assert facts.recovered
     assert facts.headline == "This model can be cloned"
-    assert facts.cost == pytest.approx(0.001 * facts.result.queries.total)
-    assert facts.duration_at_rate == pytest.approx(facts.result.queries.total / 50.0)
+    # The attacker's cost: neither the first look nor the certificate.
+    stages = facts.result.queries.by_stage
+    looked = stages["diagnosis"] + stages["depth"] + stages["certificate"]
+    assert facts.attack_queries == facts.result.queries.total - looked
+    assert facts.cost == pytest.approx(0.001 * facts.attack_queries)
+    assert facts.duration_at_rate == pytest.approx(facts.attack_queries / 50.0)
+    assert facts.risk.level == "high"
+    assert f"{facts.attack_queries:,} queries" in facts.actions[0]
     first = facts.defences[0]
     assert first.name == "none"
     assert first.status == "RECOVERED"
@@ -132,7 +142,7 @@ def test_the_page_is_self_contained_and_accessible(facts):
             assert attributes["role"] == "img"
             assert attributes["aria-label"]
         assert not any(key.startswith("on") for key in attributes)
-    assert names.count("svg") == 4
+    assert names.count("svg") == 5
     assert names.count("img") == 3  # the weights; examples before and after
     policy = next(a for t, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
     assert "default-src 'none'" in policy["content"]
@@ -157,6 +167,39 @@ def test_json_holds_the_same_facts(facts):
     assert found["headline"] == facts.headline
     assert len(found["defences"]) == len(facts.defences)
     assert len(found["singular_values"]) == 6
+    schema = json.loads(
+        resources.files("unrelu.report").joinpath("audit.schema.json").read_text("utf-8")
+    )
+    jsonschema.validate(found, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**found, "risk": {"level": "none"}}, schema)
+
+
+def test_two_audits_are_compared(facts, tmp_path):
+    now = json.loads(facts.to_json())
+    (tmp_path / "old.json").write_text(facts.to_json())
+    assert changes(read_audit(tmp_path / "old.json"), now) == [
+        "Nothing that the audit measures has changed."
+    ]
+    safer = json.loads(facts.to_json())
+    safer["risk"]["level"], safer["recovered"] = "low", False
+    safer["copies"] = [{"queries": 100, "agreement": 0.5}]
+    safer["defences"][0]["status"] = "PARTIAL"
+    told = " ".join(changes(now, safer))
+    for words in ("fell from high to low", "no longer", "agrees on 50.0 %", "partial, recovered"):
+        assert words in told
+    for text in ("{}", "[1]", "nonsense"):
+        (tmp_path / "bad.json").write_text(text)
+        with pytest.raises(InvalidInput):
+            read_audit(tmp_path / "bad.json")
+
+
+def test_a_tree_gets_numbers_too():
+    facts = audit(connect(tree, input_dim=16), rng=0, config=QUICK)
+    assert not facts.recovered
+    assert len(facts.copies) == len(QUICK.copies)
+    assert facts.risk.level in {"low", "medium"}
+    assert "ordinary copy" in render_page(facts)
 
 
 def smooth(x):
@@ -292,6 +335,8 @@ def test_a_budget_that_runs_out_is_told():
     facts = audit(connect(NETWORK, budget=800), rng=0, config=QUICK)
     assert not facts.recovered
     assert "budget" in facts.verdict
+    assert facts.risk.level == "not shown"
+    assert "--budget" in facts.actions[0]
     Page(render_page(facts))
 
 
@@ -342,3 +387,17 @@ def test_the_command_writes_the_report(tmp_path):
         ["--out", str(tmp_path / "no" / "r.html")],
     ):
         assert runner.invoke(app, ["audit", "planted:10-4-1", *bad]).exit_code == 2
+
+
+def test_a_gate_before_a_release(tmp_path):
+    out = str(tmp_path / "report.html")
+    words = ["audit", "planted:6-4-1", "--out", out, "--json"]
+    runner = CliRunner()
+    first = runner.invoke(app, words)
+    assert first.exit_code == 0
+    (tmp_path / "old.json").write_text(first.stdout)
+    again = runner.invoke(
+        app, [*words, "--fail-if", "cloned", "--compare", str(tmp_path / "old.json")]
+    )
+    assert again.exit_code == 1
+    assert "Nothing that the audit measures has changed" in " ".join(again.stderr.split())

@@ -14,6 +14,7 @@ import datetime
 import inspect
 import json
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,8 @@ from unrelu.findings import Findings
 from unrelu.ledger import redact
 from unrelu.oracles import Oracle, as_oracle
 from unrelu.progress import Progress, as_progress
+from unrelu.report.copies import CopyPoint, copy_curve, draw_inputs
+from unrelu.report.risk import RULE, Risk, actions, risk_of
 from unrelu.report.simulation import AuditConfig, Defence, LeakPoint, Simulation, entry_of
 from unrelu.report.structure import (
     Obfuscated,
@@ -37,10 +40,14 @@ from unrelu.report.structure import (
     seen_span,
     show_blind,
 )
-from unrelu.report.verdict import recommend, verdict
+from unrelu.report.verdict import best_change, recommend, verdict
 from unrelu.result import RecoveryResult
 
 __all__ = ["Audit", "AuditConfig", "Defence", "LeakPoint", "audit"]
+
+
+SCHEMA = "unrelu-audit/1"
+"""Version of the facts as JSON; ``audit.schema.json`` beside this file describes them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +76,17 @@ class Audit:
     """Positions on that line where it crosses a recovered first-layer hyperplane."""
     blind: Obfuscated | None = None
     """Images before and after noise that the model does not see."""
+    copies: tuple[CopyPoint, ...] = ()
+    """Ordinary copies after more and more answers."""
+    needed: int | None = None
+    """Fewest queries after which the copy was exact: without first look and certificate."""
+    risk: Risk = dataclasses.field(default_factory=lambda: Risk("not shown", ""))
+    actions: tuple[str, ...] = ()
+    """What to do, most urgent first."""
+    command: str = ""
+    """The command that repeats the audit."""
+    with_data: bool = False
+    """Whether rows like those the model is meant for were given."""
 
     @property
     def diagnosis(self) -> Diagnosis:
@@ -109,18 +127,19 @@ class Audit:
         return self.recovered or self.rank is not None
 
     @property
+    def attack_queries(self) -> int:
+        """Queries that an attacker needs: those of the copy, or all that were asked."""
+        return self.result.queries.total if self.needed is None else self.needed
+
+    @property
     def cost(self) -> float | None:
         """Money the attack's queries cost, or None without a price."""
-        if self.price is None:
-            return None
-        return self.price * self.result.queries.total
+        return None if self.price is None else self.price * self.attack_queries
 
     @property
     def duration_at_rate(self) -> float | None:
         """Seconds the attack takes at the given rate limit."""
-        if self.rate is None:
-            return None
-        return self.result.queries.total / self.rate
+        return None if self.rate is None else self.attack_queries / self.rate
 
     def singular_values(self) -> FloatArray:
         """Return those of the first layer, or of the gradients seen: the span that leaked."""
@@ -134,7 +153,13 @@ class Audit:
     def to_json(self) -> str:
         """Return the facts of the report for machines."""
         facts: dict[str, Any] = {
+            "schema": SCHEMA,
             "target": self.target,
+            "risk": dataclasses.asdict(self.risk) | {"rule": RULE},
+            "actions": list(self.actions),
+            "attack_queries": self.attack_queries,
+            "copies": [dataclasses.asdict(point) for point in self.copies],
+            "command": self.command,
             "verdict": self.verdict,
             "headline": self.headline,
             "recovered": self.recovered,
@@ -176,6 +201,7 @@ def audit(
     examples: FloatArray | None = None,
     progress: Progress | None = None,
     config: AuditConfig | None = None,
+    command: str = "",
 ) -> Audit:
     """Attack a target as an outsider would, and weigh the defences.
 
@@ -193,6 +219,8 @@ def audit(
     examples
         Inputs ``(n, d)`` to show before and after obfuscation; handwritten
         digits otherwise, where inputs are images.
+    command
+        What repeats the audit, for the report.
 
     Raises
     ------
@@ -211,21 +239,27 @@ def audit(
         meter.update("looking", 0, None)
         plan = plan_extraction(target, domain=domain, rng=source)
     result = extract(target, domain=domain, plan=plan, rng=source, progress=meter)
-    streams = generator.spawn(6)[2:]  # the first two are those of the plan and the extraction
+    streams = generator.spawn(7)[2:]  # the first two are those of the plan and the extraction
     leaks: tuple[LeakPoint, ...] = ()
     defences: tuple[Defence, ...] = ()
     line = np.zeros((0, 3))
     kinks: tuple[float, ...] = ()
     shape = image_shape or _as_image(target)
     blind = _blind(target, result, plan, shape, examples, options, streams[0])
+    needed: int | None = None
+    ask: Callable[[FloatArray], FloatArray] = target
     if result.copied and result.network is not None:
         simulation = Simulation(
             target, result, result.network, plan.diagnosis, domain, options, streams[1]
         )
+        needed, ask = simulation.spent, simulation.served()
         line, kinks = _line(target, simulation, options, streams[2])
         leaks = simulation.leaks(meter)
         defences = simulation.defences(meter)
-    headline, paragraph = verdict(plan, result, shape)
+    copies = _copies(target, ask, plan, options, streams[4], meter)
+    headline, paragraph = verdict(plan, result, shape, needed)
+    risk = risk_of(result, copies, leaking=bool(len(seen_span(result))))
+    best = best_change(defences, options)
     return Audit(
         target=redact(target.identity),
         seed=seed,
@@ -245,7 +279,38 @@ def audit(
         kinks=kinks,
         image_shape=shape,
         blind=blind,
+        copies=copies,
+        needed=needed,
+        risk=risk,
+        actions=actions(risk, needed, copies, best, defences),
+        command=command,
+        with_data=target.data is not None,
     )
+
+
+def _copies(
+    target: Oracle,
+    ask: Callable[[FloatArray], FloatArray],
+    plan: ExtractionPlan,
+    options: AuditConfig,
+    rng: np.random.Generator,
+    progress: Progress,
+) -> tuple[CopyPoint, ...]:
+    """Train ordinary copies, on the clone's answers where there is one."""
+    kind = plan.diagnosis.kind
+    with target.stage("ordinary copy"):
+        return copy_curve(
+            ask,
+            draw_inputs(target, max(options.copies), rng),
+            draw_inputs(target, min(options.points, max(options.copies) // 4), rng),
+            options.copies,
+            probabilities=kind == "probabilities",
+            labels=kind == "labels",
+            width=options.copy_width,
+            epochs=options.epochs,
+            seed=int(rng.integers(2**31)),
+            progress=progress,
+        )
 
 
 def _blind(

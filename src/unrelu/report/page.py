@@ -10,6 +10,7 @@ import numpy as np
 from unrelu._types import FloatArray
 from unrelu.errors import MissingExtra
 from unrelu.report.audit import Audit
+from unrelu.report.risk import RULE
 from unrelu.report.structure import first_rows
 
 __all__ = ["render_page"]
@@ -59,7 +60,10 @@ def _figures(audit: Audit) -> dict[str, Any]:
         "is_span": audit.findings.rank > 0,
         "line_figure": _line_figure(audit),
         "leak_figure": _leak_figure(audit),
+        "copy_figure": _copy_figure(audit),
         "trade_figure": _trade_figure(audit),
+        "rule": RULE,
+        "has_data": audit.with_data,
         "spectrum_figure": _spectrum_figure(values),
         "image": image,
         "singular_values": values.tolist(),
@@ -98,6 +102,20 @@ def _leak_figure(audit: Audit) -> str:
                 [max(p.error, 1e-16) for p in audit.leaks])],
         x_label="queries", y_label="relative error", log_y=True,
         description="Error of the clone against queries spent",
+    )  # fmt: skip
+
+
+def _copy_figure(audit: Audit) -> str:
+    """Draw the agreement of an ordinary copy against the answers that it was trained on."""
+    from unrelu.report.figures import Series, line_chart
+
+    if not audit.copies:
+        return ""
+    queries = [point.queries for point in audit.copies]
+    return line_chart(
+        [Series("ordinary copy", queries, [100.0 * point.agreement for point in audit.copies])],
+        x_label="answers it was trained on", y_label="agreement, %",
+        description="Agreement of an ordinary copy against the answers it was trained on",
     )  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from unrelu.extraction.two_layer import extract_two_layer
 from unrelu.networks import Network
 from unrelu.oracles import Cast, Labels, Noisy, Oracle, Rounded, Softmax, Wrapper, connect
 from unrelu.progress import Progress
+from unrelu.report.copies import missed, train_student
 from unrelu.result import RecoveryResult, Status
 from unrelu.span.algorithm import recover_span
 
@@ -43,6 +44,10 @@ class AuditConfig:
     training: int = 4000
     """Queries of the ordinary copy that every defence is also tried against."""
     epochs: int = 60
+    copies: tuple[int, ...] = (250, 1000, 4000)
+    """Answers after which an ordinary copy of the target is trained, for the curve."""
+    copy_width: int = 128
+    """Hidden units of that copy."""
     line_points: int = 161
     """Answers shown along one line; asked from the target."""
     useful: float = 0.1
@@ -323,31 +328,17 @@ class Simulation:
 
     def train_copy(self, oracle: Oracle) -> float:
         """Train an ordinary network on the answers to typical inputs; return what it misses."""
-        from sklearn.exceptions import ConvergenceWarning
-        from sklearn.neural_network import MLPRegressor
-
         answers = oracle(self.training)
-        single = self.truth.shape[1] == 1
-        if answers.shape[1] != self.truth.shape[1]:  # labels
-            answers = np.eye(self.truth.shape[1])[answers[:, 0].astype(np.intp)]
-        elif self.probabilities:
-            answers = np.log(np.clip(answers, 1e-9, 1.0))
-        center, spread = answers.mean(axis=0), float(answers.std()) or 1.0
-        model = MLPRegressor(
-            hidden_layer_sizes=(max(4, min(256, 2 * self.full_width)),),
-            max_iter=self.options.epochs,
-            random_state=self.seed,
-        )
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # a fixed effort is meant
-            scaled = (answers - center) / spread
-            model.fit(self.training, scaled[:, 0] if single else scaled)
-        found = model.predict(self.points).reshape(len(self.points), -1) * spread + center
-        if not single:
-            return float(np.mean(found.argmax(axis=1) != self.truth.argmax(axis=1)))
-        shown = np.log(np.clip(self.truth, 1e-9, 1.0)) if self.probabilities else self.truth
-        error = float(np.sqrt(np.mean((found - shown) ** 2)) / (shown.std() or 1.0))
-        return min(1.0, error)
+        labels = answers.shape[1] != self.truth.shape[1]
+        student = train_student(
+            self.training, answers, probabilities=self.probabilities, labels=labels,
+            width=max(4, min(256, 2 * self.full_width)), epochs=self.options.epochs,
+            seed=self.seed,
+        )  # fmt: skip
+        found = student(self.points)
+        if labels:
+            return float(np.mean(found[:, 0] != self.truth.argmax(axis=1)))
+        return missed(found, self.truth, probabilities=self.probabilities)
 
 
 def entry_of(result: RecoveryResult) -> Callable[..., RecoveryResult]:

@@ -7,17 +7,20 @@ from unrelu.report.simulation import AuditConfig, Defence
 from unrelu.report.structure import first_rows, name_layer
 from unrelu.result import RecoveryResult, Status
 
-__all__ = ["recommend", "verdict"]
+__all__ = ["best_change", "recommend", "verdict"]
 
 
 def verdict(
-    plan: ExtractionPlan, result: RecoveryResult, shape: tuple[int, int] | None
+    plan: ExtractionPlan,
+    result: RecoveryResult,
+    shape: tuple[int, int] | None,
+    needed: int | None = None,
 ) -> tuple[str, str]:
-    """Return a headline and a paragraph."""
+    """Return a headline and a paragraph; ``needed`` queries are enough for a copy."""
     layer = name_layer(first_rows(result), shape)
     also = f" {layer[:1].upper()}{layer[1:]}." if layer else ""
     if result.copied and result.network is not None and result.certificate is not None:
-        return _copied(result, also)
+        return _copied(result, needed, also)
     if plan.diagnosis.piecewise_linear is False or not plan.method:
         return _outside(plan, result)
     if result.findings().rank:
@@ -31,31 +34,41 @@ def verdict(
     )
 
 
+def _part(value: float) -> str:
+    """Say a small part so that a person can picture it."""
+    if value >= 1e-3:
+        return f"{100 * value:.2g} %"
+    for name, size in (("a thousandth", 1e-3), ("a millionth", 1e-6), ("a billionth", 1e-9)):
+        if value > 1e-3 * size:
+            return name if value > 0.5 * size else f"{value / size:.1g} of {name}"
+    return "a trillionth"
+
+
 def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}"
 
 
-def _copied(result: RecoveryResult, also: str) -> tuple[str, str]:
+def _copied(result: RecoveryResult, needed: int | None, also: str) -> tuple[str, str]:
     """Tell of a network that is the target, or comes close."""
     network, certificate, found = result.network, result.certificate, result.findings()
     assert network is not None
     assert certificate is not None
-    asked = f"{result.queries.total:,} questions"
+    asked = f"{needed or result.queries.total:,} questions"
     units = " and ".join(str(width) for width in found.widths or network.hidden_widths) or "no"
     if found.copy_error is not None:
         return (
             "This model can be copied closely",
-            f"Anyone who may ask {asked} gets a copy with {units} hidden units whose root "
-            f"mean square error is at most {found.copy_error / (certificate.scale or 1.0):.1e} "
-            "of the answers' spread, though the answers themselves are noisy or coarse. It "
-            f"took nothing but answers.{also}",
+            f"Anyone who may ask {asked} gets a copy with {units} hidden units that is off by "
+            f"about {_part(found.copy_error / (certificate.scale or 1.0))} of what the answers "
+            "vary by, though the answers themselves are noisy or coarse. It took nothing but "
+            f"answers.{also}",
         )
     return (
         "This model can be cloned",
         f"Anyone who may ask {asked} gets a copy: {network.parameters:,} parameters, {units} "
-        f"hidden units, with a largest deviation of {certificate.relative_deviation:.1e} of "
-        "the answers' spread at inputs that were held out. It took nothing but answers."
-        f"{also}",
+        "hidden units. At fresh inputs it never differs from the model by more than "
+        f"{_part(certificate.relative_deviation)} of what the answers vary by. It took nothing "
+        f"but answers.{also}",
     )
 
 
@@ -114,22 +127,13 @@ def recommend(
                "anything from people, and nothing from the model. " if leaks else "")
             + "Keep logging and limiting queries: approximate copies remain possible."
         )  # fmt: skip
-    went_on = {Status.RECOVERED.name, Status.APPROXIMATED.name, Status.BUDGET_EXHAUSTED.name}
-    stopped = [
-        d
-        for d in defences
-        if d.changes_answers
-        and d.status not in went_on
-        and d.attack_error is not None
-        and d.attack_error >= options.useful
-    ]
-    if not stopped:
+    best = best_change(defences, options)
+    if best is None:
         return (
             "No change of the answers that was tried keeps this attack from a useful clone. What "
             "remains is to limit who may ask how much, and to watch for queries far from real "
             "inputs."
         )
-    best = min(stopped, key=lambda d: (d.label_change, d.answer_change))
     return (
         f"Of the changes of answers that stop this attack, '{best.name}' costs an honest user "
         "least: "
@@ -139,3 +143,17 @@ def recommend(
         f" % (without the defence {100 * defences[0].copy_miss:.2g} %). Limit and watch queries "
         "as well."
     )
+
+
+def best_change(defences: tuple[Defence, ...], options: AuditConfig) -> Defence | None:
+    """Return the change of answers that stops the attack and costs an honest user least."""
+    went_on = {Status.RECOVERED.name, Status.APPROXIMATED.name, Status.BUDGET_EXHAUSTED.name}
+    stopped = [
+        d
+        for d in defences
+        if d.changes_answers
+        and d.status not in went_on
+        and d.attack_error is not None
+        and d.attack_error >= options.useful
+    ]
+    return min(stopped, key=lambda d: (d.label_change, d.answer_change), default=None)
