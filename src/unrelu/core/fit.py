@@ -45,7 +45,7 @@ class FitConfig:
     """Sizes of the fit."""
 
     steps: int = 40
-    """Most steps, accepted and refused."""
+    """Most steps that are taken; one that is refused is tried again with more damping."""
     outlier: float = 6.0
     """Deviations beyond which a residual counts less: one normal residual in 5e8 does."""
     settled: float = 0.03
@@ -154,12 +154,12 @@ def fit_network(
     config = FitConfig() if config is None else config
     problem = _problem(x, y, deviation, link, config)
     net = net.normalised()
-    damping, converged, step = config.damping, False, 0
+    damping, converged, step, tried = config.damping, False, 0, 0
     linked = problem.predict(net)
     while step < config.steps and not converged:
         if check is not None:
             check()
-        step += 1
+        tried += 1
         scaled = problem.scaled(linked)
         scale = _spread(scaled, problem.weights)
         cap = config.outlier * max(scale, 1.0)
@@ -170,14 +170,14 @@ def fit_network(
         before, after = problem.loss(scaled, cap), problem.loss(problem.scaled(trial_linked), cap)
         gain = (before - after) / promise if promise > 0 else 0.0
         if gain > 0:
-            net, linked = trial, trial_linked
+            net, linked, step = trial, trial_linked, step + 1
         damping = _next_damping(damping, gain)
     scaled = problem.scaled(linked)
     xp = array_namespace(scaled)
     count = max(1, int(xp.count_nonzero(problem.weights)))
     residual = xp.where(problem.weights > 0, problem.y - linked.prediction, xp.zeros_like(scaled))
     rms = float(xp.sqrt(xp.sum(scaled**2) / count))
-    return Fitted(net, residual, rms, _spread(scaled, problem.weights), converged, step)
+    return Fitted(net, residual, rms, _spread(scaled, problem.weights), converged, tried)
 
 
 def _problem(x: Array, y: Array, deviation: Any, link: Link, config: FitConfig) -> _Problem:

@@ -200,7 +200,7 @@ class BoxRun:
             cube = BoxTarget(
                 self.run.target, self.area, probabilities=self.probabilities, single=single
             )
-            noise = measure_noise(cube, self.run.rng)
+            noise = measure_noise(cube, self.run.rng, single=single)
             details |= {"noise": noise.level, "float32": single}
         if not math.isfinite(noise.level):
             return
@@ -245,20 +245,28 @@ class BoxRun:
                 details |= {"units": search.units, "explained within": search.slack}
             with self.run.stage("exploration"):
                 done = search.explore(config.probes, config.most_units)
-            if done and search.units == before:
-                return search.slack <= 2.0 * config.accept
+            if done and search.units == before and search.slack <= 2.0 * config.accept:
+                return True
         return False
 
     def stalled(self) -> str:
         """Say what is left unexplained."""
-        assert self.search is not None
-        miss = self.search.misses(self.search.probes)
-        bad = int(np.count_nonzero(miss > self.search.slack))
+        search = self.search
+        assert search is not None
+        miss = search.misses(search.probes)
+        bad, found = int(np.count_nonzero(miss > search.slack)), f"{search.units} units were found"
+        if bad == 0:
+            return (
+                f"{found} and all {len(miss)} probes of the box agree within {miss.max():.2g} "
+                f"deviations of an answer, but the fit did not come to rest at the noise: it "
+                f"explains {search.slack:.2g} deviations where {self.config.accept:.2g} are "
+                "allowed. Try another seed, or more probes"
+            )
         return (
-            f"{self.search.units} units were found, but {bad} of {len(miss)} probes of the box "
-            f"still disagree, by up to {miss.max():.2g} deviations of an answer; the target may "
-            "have more than one hidden layer, or units too close together for its precision. "
-            "Try another seed, or learn_from_queries"
+            f"{found}, but {bad} of {len(miss)} probes of the box still disagree, by up to "
+            f"{miss.max():.2g} deviations of an answer; the target may have more than one hidden "
+            "layer, or units too close together for its precision. Try another seed, or "
+            "learn_from_queries"
         )
 
     def certify(self) -> tuple[Status, str, Certificate, Answers | None]:

@@ -24,6 +24,7 @@ from unrelu.extraction.box_units import (
     bend,
     folded,
     merged,
+    term_size,
     with_unit,
     without_unit,
 )
@@ -40,7 +41,7 @@ _STEPS = 3
 _SETTLING = 12
 """Most steps of a fit of all units found so far."""
 _FAINT = 0.05
-"""Units that bend values by less than this part of what the median unit does may be needless."""
+"""Units that bend values by less than this part of what the strongest does may be needless."""
 _NEARLY = 30.0
 """A fit takes answers within so many times what counted as explained at first."""
 _FITS = 3
@@ -127,8 +128,14 @@ class Exploration:
         return Answers(rows.points[fine], rows.values[fine], rows.deviation[fine])
 
     def misses(self, rows: Answers) -> FloatArray:
-        """Return the largest deviation of each row from the model over its noise, ``(n,)``."""
-        deviation = np.abs(rows.values - self.network(rows.points)).max(axis=1) / rows.deviation
+        """Return the largest deviation of each row from the model over its noise, ``(n,)``.
+
+        Where large terms cancel, a small value has the noise of the terms: to what was measured
+        comes the rounding of the model's own terms, in the precision of the answers.
+        """
+        terms = self.noise.precision * term_size(self.network, rows.points)
+        noise = np.hypot(rows.deviation, terms)
+        deviation = np.abs(rows.values - self.network(rows.points)).max(axis=1) / noise
         return np.asarray(np.where(np.isfinite(rows.deviation), deviation, 0.0))
 
     # ------------------------------------------------------------------- start
@@ -193,8 +200,9 @@ class Exploration:
             if outcome == "unit":
                 aside[:], fits = False, 0
             elif outcome in _MISFIT and fits < _FITS:
-                self.fit(steps=_STEPS)
-                aside[:], fits = False, fits + 1
+                fits += 1
+                aside[:] &= not self.mend()
+                aside[chosen] = bool(self.misses(self.probes)[chosen] > self.slack)
             else:
                 aside[chosen] = True
             self.log(f"k={self.units} failing {len(bad)}/{len(miss)} {self.counts}")
@@ -237,6 +245,25 @@ class Exploration:
         return bool(np.min(apart, initial=np.inf) <= _SAME_PLANE)
 
     # --------------------------------------------------------------------- fit
+
+    def mend(self) -> bool:
+        """Fit while units may be missing; kept where it explains more than before.
+
+        Right slopes explain probes all over the cube. A fit that bends known units towards what
+        a missing one does beside its hyperplane explains no probe, or loses other answers.
+        """
+        before, network = self.explained(), self.network
+        self.fit(steps=_STEPS)
+        after = self.explained()
+        if after[0] > before[0] and after[1] >= before[1]:
+            return True
+        self.network = network
+        return False
+
+    def explained(self) -> tuple[int, int]:
+        """Return how many of the probes, and of all answers, the model explains."""
+        probes, answers = self.misses(self.probes), self.misses(self.seen())
+        return int((probes <= self.slack).sum()), int((answers <= self.slack).sum())
 
     def nearly_explained(self, wide: float) -> Answers:
         """Return answers within ``wide`` times what counted as explained at first."""
@@ -287,7 +314,7 @@ class Exploration:
         while self.units > 1:
             bends = bend(self.network)
             weakest = int(np.argmin(bends))
-            if bends[weakest] > _FAINT * float(np.median(bends)):
+            if bends[weakest] > _FAINT * float(bends.max()):
                 return
             kept, rows = self.network, self.nearly_explained(_NEARLY)
             before = self.robust_loss(rows)

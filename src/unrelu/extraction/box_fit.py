@@ -25,7 +25,7 @@ def fit_all(
     """Fit all parameters to values ``(n, m)`` of deviation ``(n,)``; ``steps`` limits the work."""
     if len(network.biases[0]) == 0:
         return network
-    config = FitConfig(damping=1e-9, floor=1e-6)
+    config = FitConfig()
     if steps is not None:
         config = dataclasses.replace(config, steps=steps)
     start = Layered(network.weights, network.biases, network.skip)

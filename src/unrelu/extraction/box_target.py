@@ -111,10 +111,13 @@ class RowNoise:
         At rows whose largest value is ``size`` or less.
     size
         Largest value of a usual row.
+    precision
+        Relative rounding of the target's arithmetic.
     """
 
     level: float
     size: float
+    precision: float = float(np.finfo(np.float64).eps)
 
     def at(self, values: FloatArray, coarseness: FloatArray) -> FloatArray:
         """Return the deviations of rows ``(n, m)``, ``(n,)``; infinite for unread ones."""
@@ -123,8 +126,13 @@ class RowNoise:
         return np.where(np.isfinite(deviation), deviation, np.inf)
 
 
-def measure_noise(target: CubeTarget, rng: np.random.Generator) -> RowNoise:
-    """Measure the noise by third differences of four close answers on a line."""
+def measure_noise(
+    target: CubeTarget, rng: np.random.Generator, *, single: bool = False
+) -> RowNoise:
+    """Measure the noise by third differences of four close answers on a line.
+
+    ``single`` says that the answers are in single precision.
+    """
     d = target.dimension
     places = 0.1 + 0.8 * rng.random((_PLACES, d))
     places = np.round(places / _SPACING) * _SPACING
@@ -140,4 +148,5 @@ def measure_noise(target: CubeTarget, rng: np.random.Generator) -> RowNoise:
     size = float(np.median(np.abs(y[0][read]).max(axis=1)))
     least = float(np.finfo(np.float64).eps) * size
     rounding = float(np.median(coarseness.reshape(4, -1)[0][read]))
-    return RowNoise(max(float(np.sqrt(square)), least, rounding), size)
+    precision = float(np.finfo(np.float32 if single else np.float64).eps)
+    return RowNoise(max(float(np.sqrt(square)), least, rounding), size, precision)

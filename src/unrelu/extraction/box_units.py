@@ -16,6 +16,7 @@ __all__ = [
     "merged",
     "network_in",
     "normalised",
+    "term_size",
     "with_unit",
     "without_skip",
     "without_unit",
@@ -59,6 +60,18 @@ def normalised(network: ReLUNetwork) -> ReLUNetwork:
         [network.biases[0] / size, network.biases[1]],
         network.skip,
     )
+
+
+def term_size(network: ReLUNetwork, points: FloatArray) -> FloatArray:
+    """Return the size of the products that enter the values at points ``(n, d)``, ``(n,)``.
+
+    Each is rounded on its own, so their squares add up; of the outputs the largest counts.
+    """
+    rows, outputs = network.weights
+    assert network.skip is not None
+    inside = points**2 @ (rows**2).T + network.biases[0] ** 2
+    terms = inside @ (outputs**2).T + points**2 @ (network.skip**2).T + network.biases[1] ** 2
+    return np.asarray(np.sqrt(terms.max(axis=1)))
 
 
 def reach(weights: FloatArray, biases: FloatArray) -> tuple[FloatArray, FloatArray]:
