@@ -40,6 +40,9 @@ __all__ = ["OrthantConfig", "OrthantSearch", "recover_on_orthant"]
 
 AskPoints = Callable[[FloatArray], FloatArray]
 
+SURE = 3.0
+"""Standard deviations that an error of what is subtracted may have."""
+
 
 class _Inward(np.random.Generator):
     """Draws absolute normals: checks of a gradient at a wall must step away from it."""
@@ -143,12 +146,12 @@ class OrthantSearch:
 
     def level(self) -> NoiseModel:
         """Noise of the residual: of the answers, and of the units subtracted."""
-        shift = 3.0 * math.sqrt(float((self.units.shifts**2).sum()))
+        shift = SURE * math.sqrt(float((self.units.shifts**2).sum()))
         return self.noise.widened(shift, self.slack())
 
     def slack(self) -> float:
         """Error of the slope of what is subtracted."""
-        return 3.0 * math.sqrt(self.affine_error**2 + float((self.units.errors**2).sum()))
+        return SURE * math.sqrt(self.affine_error**2 + float((self.units.errors**2).sum()))
 
     def usable(self, direction: FloatArray, reach: float) -> float:
         """Return up to where a ray has answers, given that it has not everywhere."""
@@ -209,6 +212,10 @@ class OrthantSearch:
             slope = np.zeros_like(slope)
         news = np.flatnonzero(~self.traces(direction, scan))
         if len(news) == 0:
+            # Errors of known units are larger than they claim: no axis need be searched for them.
+            size = float(np.linalg.norm(self.units.weights, axis=1).max(initial=0.0))
+            seen = float(np.abs(values[-1]).max() / t[-1])
+            self.affine_error = max(self.affine_error, min(seen, config.tight * size) / SURE)
             return False, reach
         return self.resolve(direction, scan, slope, reach, news), reach
 
@@ -308,7 +315,7 @@ class OrthantSearch:
         self.units.kept(np.append(np.ones(before, dtype=bool), sure))
         new = np.arange(before, len(self.units.weights))
         size = np.linalg.norm(self.units.weights, axis=1)
-        if self.slack() > config.tight * size.max(initial=0.0):
+        if config.settle and self.slack() > config.tight * size.max(initial=0.0):
             new = self.settle(new)
         return len(new)
 

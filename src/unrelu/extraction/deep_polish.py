@@ -167,7 +167,7 @@ def _normal_matrix(
     signs = np.where((np.arange(n)[:, None] * 2654435761 >> np.arange(m)) & 1, 1.0, -1.0)
     picked = weight if m == 1 else weight * signs
     index = np.flatnonzero(free)
-    matrix = np.zeros((len(index), len(index)))
+    matrix = np.zeros((len(index), len(index)), order="F")
     for start in range(0, n, rows):
         part = slice(start, start + rows)
         delta = picked[part]
@@ -179,8 +179,8 @@ def _normal_matrix(
             if i:
                 delta = (delta @ layers[i][:, :-1]) * gates[i - 1][part]
         jacobian = np.concatenate(blocks[::-1], axis=1)[:, index]
-        matrix += jacobian.T @ jacobian
-    return matrix
+        matrix = scipy.linalg.blas.dsyrk(1.0, jacobian.T, beta=1.0, c=matrix, overwrite_c=1)
+    return np.asarray(np.triu(matrix) + np.triu(matrix, 1).T)  # one half was filled
 
 
 @dataclasses.dataclass(frozen=True)

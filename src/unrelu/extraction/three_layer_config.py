@@ -125,7 +125,7 @@ class ThreeLayerConfig:
     answers known grow by no more than this factor."""
     hopeless: float = 0.1
     """The same above which a polish would only bend a wrong structure."""
-    few: int = 1000
+    few: int = 5000
     """Parameters up to which all are fitted at once to the answers at hand, at no query: the
     normal matrix then takes no longer than the search."""
     sharp: float = 1e-11

@@ -233,7 +233,7 @@ class Extraction(WideTop):
         for attempt in range(config.rounds):
             if attempt and not config.unsharp < self.check_error < config.close:
                 break
-            if attempt:
+            if config.sharp < self.check_error < config.close or attempt:
                 with self.stage("refinement"):
                     self.refine()
             self.progress.update("polish", attempt, None)
