@@ -17,19 +17,14 @@ import scipy.special
 from unrelu._random import as_generator
 from unrelu._types import FloatArray
 from unrelu.datasets import ImageSet, train_classifier
+from unrelu.lines.boundary import Boundary, find_boundary, find_offsets
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles import as_oracle
 from unrelu.oracles.wrappers import Labels
 from unrelu.progress import Progress, as_progress
 from unrelu.span.algorithm import SpanPlan
-from unrelu.span.labels import (
-    Boundary,
-    LabelScales,
-    find_boundary,
-    find_offsets,
-    measure_normals,
-    measure_resolution,
-)
+from unrelu.span.config import FINEST, SpanConfig
+from unrelu.span.labels import measure_normals, measure_resolution
 from unrelu.span.plan import gradients_from_replies, noise_from_replies
 from unrelu.span.subspace import orthonormal
 
@@ -53,6 +48,7 @@ WIDE: tuple[tuple[int, ...], ...] = ((80,), (80, 40), (80, 40, 30), (80, 40, 30,
 PAPER_CUT = 1e-5  # rank: singular values above this part of the largest
 LINE_3_DRAWS = 64  # Gaussians drawn for a sample of Algorithm 2, line 3, at most
 FARTHEST = 64.0  # how far along a ray a boundary is looked for, in norms of an input
+RARE_DRAWS = 2_000  # inputs among which two labels are looked for
 SILENCE_DRAWS = 20_000  # inputs that tell how often a network is silent
 
 
@@ -185,19 +181,18 @@ def normal_rows(net: ReLUNetwork, samples: int, seed: int) -> tuple[FloatArray, 
         return rows, 0
     sign = 1.0 if np.mean(live > 0) >= 0.5 else -1.0
     oracle = Labels(as_oracle(net), threshold=0.5 * float(np.median(live[sign * live > 0])))
-    scales = LabelScales(draws=512)
+    config = SpanConfig()
     boundary = find_boundary(
-        oracle, scales.calibrations, rng, scale=1.0, finest=scales.finest, scales=scales
+        oracle, config.places, rng, scale=1.0, finest=FINEST, draws=RARE_DRAWS
     )
     if boundary is None:
         return rows, oracle.queries.total
-    resolution = measure_resolution(oracle, rng, boundary, scale=1.0, scales=scales)
+    resolution = measure_resolution(oracle, rng, boundary, scale=1.0, config=config)
     # Ranks cut at 1e-5 need no more than 7 digits: half of the bits are saved.
     step, finest = 1e-5, max(resolution.noise / 2.0, 1e-13)
     origin = np.zeros((1, n))
     inside = oracle(origin)[:, 0]
     span = np.empty((0, n))
-    near = dataclasses.replace(scales, growths=4)  # to FARTHEST times an input's norm
     for i in range(samples):
         if len(span) == min(n, len(net.weights[0])):
             break  # nothing is left to find
@@ -209,13 +204,19 @@ def normal_rows(net: ReLUNetwork, samples: int, seed: int) -> tuple[FloatArray, 
             continue
         ray = rays[crosses[:1]]
         distance = find_offsets(
-            oracle, origin, ray, inside, expected=np.sqrt(n), finest=finest, scales=near
+            oracle,
+            origin,
+            ray,
+            inside,
+            expected=np.sqrt(n),
+            finest=finest,
+            farthest=FARTHEST,
         )
         if np.isnan(distance[0]):
             continue
         point = Boundary(distance[:, None] * ray, ray, inside)
         normal, error = measure_normals(
-            oracle, point, rng, step=step, finest=finest, scales=scales
+            oracle, point, rng, step=step, finest=finest, config=config
         )
         length = np.linalg.norm(normal)
         # A normal that is not known to the paper's cut would be a direction of its own.

@@ -28,7 +28,7 @@ def test_names_are_written_in_full_and_stale_ones_are_caught():
         "`find_boundary`, `first_line` of `unrelu.learner.run.Learning`, `kernels.old.name`",
         "unrelu.span.algorithm",
     )
-    assert "`unrelu.span.labels.find_boundary`" in cell
+    assert "`unrelu.lines.boundary.find_boundary`" in cell
     assert "`unrelu.learner.run.Learning.first_line`" in cell
     assert missing == ["kernels.old.name"]
     assert last == "unrelu.learner.run.Learning"

@@ -8,12 +8,13 @@ from unrelu.oracles import as_oracle
 from unrelu.oracles.wrappers import Noisy
 from unrelu.planted import random_network
 from unrelu.progress import as_progress
-from unrelu.span.grow import GrowthConfig, SpanSearch, grow_span
+from unrelu.span.config import SpanConfig
+from unrelu.span.grow import SpanSearch, grow_span
 from unrelu.span.sharpen import calibrate_gradients, measure_contrasts, strengthen_span
 from unrelu.span.subspace import largest_principal_angle
-from unrelu.span.values import ValueScales, estimate_noise
+from unrelu.span.values import estimate_noise
 
-SCALES, CONFIG, STEP = ValueScales(), GrowthConfig(), 2.0**-6
+CONFIG, STEP = SpanConfig(), 2.0**-6
 
 
 def weak_network(n, k, weak, seed, size=1e-4):
@@ -27,11 +28,11 @@ def weak_network(n, k, weak, seed, size=1e-4):
 
 def grown(net, seed=0):
     oracle, rng = as_oracle(net), np.random.default_rng(seed)
-    noise = estimate_noise(oracle, rng, scale=1.0, scales=SCALES)
+    noise = estimate_noise(oracle, rng, scale=1.0, config=CONFIG)
     search = SpanSearch.start(net.input_dim)
     grow_span(
         oracle, search, rng, noise, step=STEP, scale=1.0, limit=net.input_dim,
-        config=CONFIG, scales=SCALES, progress=as_progress(None),
+        config=CONFIG, progress=as_progress(None),
     )  # fmt: skip
     return oracle, search, rng, noise
 
@@ -46,7 +47,7 @@ def test_contrasts_sharpen_the_weak_directions(weak, seed):
     asked = oracle.queries.total
     strengthen_span(
         oracle, search, rng, noise, step=STEP, scale=1.0, target=before / 30.0,
-        config=dataclasses.replace(CONFIG, extra=0.5), scales=SCALES,
+        config=dataclasses.replace(CONFIG, surplus=1.5),
     )  # fmt: skip
     # Each step outside is longer by over 1000; errors of the strong directions remain.
     assert largest_principal_angle(search.basis, net.weights[0]) < before / 10.0
@@ -60,7 +61,7 @@ def test_a_contrast_lies_in_the_span_far_better_than_a_gradient():
     net = weak_network(120, 12, 1, 5)
     oracle, search, rng, noise = grown(net)
     contrast = measure_contrasts(
-        oracle, search, rng, noise, count=1, step=STEP, scale=1.0, config=CONFIG, scales=SCALES
+        oracle, search, rng, noise, count=1, step=STEP, scale=1.0, config=CONFIG
     )
     q = np.linalg.qr(net.weights[0].T)[0].T
 
@@ -78,7 +79,7 @@ def test_many_weak_directions_are_left_to_sharpening():
     basis = search.basis.copy()
     strengthen_span(
         oracle, search, rng, noise, step=STEP, scale=1.0, target=1e-300,
-        config=CONFIG, scales=SCALES,
+        config=CONFIG,
     )  # fmt: skip
     assert len(search.contrasts.rows) == 0
     assert largest_principal_angle(search.basis, basis) < 1e-6
@@ -90,9 +91,9 @@ def test_calibration_returns_the_noise_of_gradients():
     sigma = 1e-6
     oracle = Noisy(as_oracle(net), sigma, seed=3)
     g = search.gradients
-    step = g.reach / SCALES.shrink
+    step = g.reach / CONFIG.shrink
     rows = g.rows + np.sqrt(2.0) * sigma / step[:, None] * rng.standard_normal(g.rows.shape)
     g = dataclasses.replace(g, rows=rows, noise=10.0 * np.sqrt(2.0) * sigma / step)
     # Assumed ten times too large; the quartile of 40 half-normal values is good to 15 %.
-    level = calibrate_gradients(oracle, g, rng, scales=SCALES)
+    level = calibrate_gradients(oracle, g, rng, config=CONFIG)
     assert level == pytest.approx(0.1, rel=0.5)

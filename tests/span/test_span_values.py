@@ -5,11 +5,11 @@ from unrelu.networks import ReLUNetwork
 from unrelu.oracles import as_oracle, connect
 from unrelu.oracles.wrappers import Cast, Noisy, Rounded
 from unrelu.planted import random_network
-from unrelu.span.grow import GrowthConfig, SpanSearch, confirm_span
+from unrelu.span.config import SpanConfig
+from unrelu.span.grow import SpanSearch, confirm_span
 from unrelu.span.plan import SpanPlan, gradients_from_replies, noise_from_replies
 from unrelu.span.values import (
     Gradients,
-    ValueScales,
     estimate_noise,
     find_neighbourhood,
     find_step,
@@ -19,7 +19,7 @@ from unrelu.span.values import (
     screen_points,
 )
 
-SCALES = ValueScales()
+CONFIG = SpanConfig()
 
 
 def gradient_of(net: ReLUNetwork, x: np.ndarray) -> np.ndarray:
@@ -35,28 +35,28 @@ def gradient_of(net: ReLUNetwork, x: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("sigma", [1e-3, 1e-6])
 def test_noise_of_a_noisy_oracle(sigma):
     oracle = Noisy(as_oracle(random_network(20, 10, 2, rng=0)), sigma, seed=1)
-    found = estimate_noise(oracle, np.random.default_rng(0), scale=1.0, scales=SCALES)
+    found = estimate_noise(oracle, np.random.default_rng(0), scale=1.0, config=CONFIG)
     # The upper quartile of 9 half-normal values lies within a factor of 2.5 of sigma.
     assert np.all((found > sigma / 2.5) & (found < 2.5 * sigma))
 
 
 def test_noise_of_printed_decimals_and_casts():
     inner = as_oracle(random_network(20, 10, 1, rng=0))
-    rounded = estimate_noise(Rounded(inner, 4), np.random.default_rng(0), scale=1.0, scales=SCALES)
+    rounded = estimate_noise(Rounded(inner, 4), np.random.default_rng(0), scale=1.0, config=CONFIG)
     # Uniform error of a mesh of 1e-4, up to the factor that third differences leave.
     assert 1e-4 / np.sqrt(12) <= rounded[0] < 2e-4
     single = estimate_noise(
-        Cast(inner, "float32"), np.random.default_rng(0), scale=1.0, scales=SCALES
+        Cast(inner, "float32"), np.random.default_rng(0), scale=1.0, config=CONFIG
     )
     assert 1e-9 < single[0] < 1e-6
-    exact = estimate_noise(inner, np.random.default_rng(0), scale=1.0, scales=SCALES)
+    exact = estimate_noise(inner, np.random.default_rng(0), scale=1.0, config=CONFIG)
     assert 1e-17 < exact[0] < 1e-14
 
 
 def test_an_output_that_never_moves_has_no_noise():
     net = random_network(8, 4, 1, rng=0)
     oracle = connect(lambda x: np.hstack([net(x), np.ones((len(x), 1))]), input_dim=8)
-    noise = estimate_noise(oracle, np.random.default_rng(0), scale=1.0, scales=SCALES)
+    noise = estimate_noise(oracle, np.random.default_rng(0), scale=1.0, config=CONFIG)
     assert noise[0] > 0
     assert noise[1] == 0
 
@@ -65,10 +65,10 @@ def test_step_is_a_linear_piece_or_the_root_of_the_noise():
     rng = np.random.default_rng(0)
     relu = as_oracle(random_network(50, 20, 1, rng=0))
     smooth = connect(lambda x: np.tanh(x @ np.ones((50, 3)) / 7).sum(1), input_dim=50)
-    settings = {"scale": 1.0, "share": 0.5, "points": 12, "scales": SCALES}
-    noise = estimate_noise(relu, rng, scale=1.0, scales=SCALES)
+    settings = {"scale": 1.0, "config": CONFIG}
+    noise = estimate_noise(relu, rng, scale=1.0, config=CONFIG)
     assert find_step(relu, rng, noise, **settings) >= 2.0**-6
-    noise = estimate_noise(smooth, rng, scale=1.0, scales=SCALES)
+    noise = estimate_noise(smooth, rng, scale=1.0, config=CONFIG)
     assert 1e-8 < find_step(smooth, rng, noise, **settings) < 1e-5
     jumpy = connect(lambda x: np.sign(np.sin(1e12 * x[:, 0])), input_dim=50)
     assert find_step(jumpy, rng, np.array([1e-16]), **settings) == 0.0
@@ -79,14 +79,14 @@ def test_gradient_equals_the_exact_one_and_counts_its_queries(seed):
     net = random_network(30, 12, 8, 3, rng=seed)
     oracle = as_oracle(net)
     rng = np.random.default_rng(seed)
-    noise = estimate_noise(oracle, rng, scale=1.0, scales=SCALES)
+    noise = estimate_noise(oracle, rng, scale=1.0, config=CONFIG)
     x = rng.standard_normal(30)
     around = find_neighbourhood(
-        oracle, x, oracle(x[None])[0], noise, rng, step=0.05, scales=SCALES
+        oracle, x, oracle(x[None])[0], noise, rng, step=0.05, config=CONFIG
     )
     assert around is not None
     before = oracle.queries.total
-    found = measure_gradient(oracle, around, noise, scales=SCALES)
+    found = measure_gradient(oracle, around, noise, config=CONFIG)
     assert oracle.queries.total - before == 30
     assert found is not None
     exact = gradient_of(net, x)[found.outputs]
@@ -100,7 +100,7 @@ def test_a_kink_across_the_steps_is_noticed():
     rng = np.random.default_rng(0)
     x = np.array([-1e-3, 0.3, 0.1, 0.2, 0.4])
     noise = np.array([1e-16])
-    around = find_neighbourhood(oracle, x, np.zeros(1), noise, rng, step=0.5, scales=SCALES)
+    around = find_neighbourhood(oracle, x, np.zeros(1), noise, rng, step=0.5, config=CONFIG)
     assert around is None or around.reach < 0.5
 
 
@@ -120,7 +120,7 @@ def test_screening_sees_what_leaves_and_only_that():
 def test_a_change_is_traced_to_its_place():
     oracle = connect(lambda x: np.maximum(0, 1e3 * (1 - 50 * np.abs(x[:, :1] - 2))), input_dim=2)
     y = locate_change(
-        oracle, np.array([0.0, 0.0]), np.array([2.0, 0.0]), np.array([1e-12]), scales=SCALES
+        oracle, np.array([0.0, 0.0]), np.array([2.0, 0.0]), np.array([1e-12]), step=1e-3
     )
     assert 1.98 <= y[0] <= 2.0
 
@@ -144,8 +144,8 @@ def test_a_false_direction_is_not_confirmed():
     more = Gradients(rows, sigma, points, np.zeros(9, dtype=int), np.full(9, 1e-4), sigma)
     search.add(more, 5.0)
     assert search.spectrum.rank == np.linalg.matrix_rank(net.weights[0]) + 1
-    assert not confirm_span(oracle, search, config=GrowthConfig(), scales=SCALES)
-    assert confirm_span(oracle, search, config=GrowthConfig(), scales=SCALES)
+    assert not confirm_span(oracle, search, config=CONFIG)
+    assert confirm_span(oracle, search, config=CONFIG)
     assert search.spectrum.rank <= np.linalg.matrix_rank(net.weights[0])
     assert len(search.gradients.rows) == 8
 

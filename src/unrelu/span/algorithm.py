@@ -76,16 +76,14 @@ from typing import Any, Literal
 import numpy as np
 
 from unrelu._numbers import real_number
-from unrelu._random import RandomState, as_generator
+from unrelu._random import RandomState
 from unrelu._types import ArrayLike, FloatArray
-from unrelu.core.breakdown import Breakdown, as_breakdown
 from unrelu.core.price import price_span, price_span_from_labels
-from unrelu.core.record import remembered, with_plan
-from unrelu.errors import BudgetExhausted, InvalidInput, OracleError
+from unrelu.core.run import Run
+from unrelu.errors import InvalidInput, OracleError
 from unrelu.oracles.base import Meter, Oracle, Wrapper
-from unrelu.progress import Progress, as_progress
-from unrelu.result import Provenance, Status
-from unrelu.span.common import SpanConfig, SpanResult, SpanRun
+from unrelu.progress import Progress
+from unrelu.span.config import SpanConfig
 from unrelu.span.explained import explained_span
 from unrelu.span.from_labels import span_from_labels
 from unrelu.span.from_values import (
@@ -96,6 +94,7 @@ from unrelu.span.from_values import (
 )
 from unrelu.span.obfuscate import Obfuscation, obfuscate
 from unrelu.span.plan import SpanPlan, block_size
+from unrelu.span.run import SpanResult, SpanRun
 
 __all__ = [
     "Obfuscation",
@@ -132,6 +131,7 @@ def recover_span(
     scale: float = 1.0,
     certify: bool = True,
     rng: RandomState = None,
+    budget: int | None = None,
     progress: Progress | None = None,
     config: SpanConfig | None = None,
 ) -> SpanResult:
@@ -154,8 +154,8 @@ def recover_span(
         Values only: choose points by probing. False asks only what
         :class:`SpanPlan` writes down in advance.
     gradients
-        Number of gradients for ``adaptive=False``; by default 1.25 per rank,
-        which must then be given.
+        Number of gradients for ``adaptive=False``; by default 1.2 per rank
+        and a few, which must then be given.
     tolerance
         Estimated sine of the largest angle at which the basis is sharp enough;
         by default 1e-8 from values and 1e-10 from labels. Below what a first
@@ -166,6 +166,8 @@ def recover_span(
         Whether to check held-out inputs.
     rng
         Seed or generator.
+    budget
+        Queries that may be asked.
     progress
         Receives updates.
     config
@@ -184,45 +186,40 @@ def recover_span(
     OracleError
         The target failed; a budget that ran out is a status instead.
     """
-    remembering = remembered(target)
-    oracle: Oracle = remembering
-    options = SpanConfig() if config is None else config
+    config = SpanConfig() if config is None else config
     if tolerance is None:
-        tolerance = options.label_tolerance if answers == "labels" else options.tolerance
-    _check_arguments(oracle, rank, answers, outputs, tolerance, scale)
-    if answers == "values" and outputs != "all":
-        oracle = _OneOutput(oracle, int(outputs))
-    provenance = Provenance(
-        "span",
-        seed=rng if isinstance(rng, int) else None,
+        tolerance = config.label_tolerance if answers == "labels" else config.tolerance
+    run = Run(
+        target,
+        algorithm="span",
+        rng=rng,
         options={
             "rank": rank, "answers": answers, "outputs": outputs, "adaptive": adaptive,
             "gradients": gradients, "tolerance": tolerance, "scale": scale,
         },
-        target=oracle.identity,
+        budget=budget,
+        progress=progress,
     )  # fmt: skip
-    run = SpanRun(oracle, as_generator(rng), options, provenance, as_progress(progress), scale)
+    oracle: Oracle = run.target
+    _check_arguments(oracle, rank, answers, outputs, tolerance, scale)
+    columns = slice(None)
+    if answers == "values" and outputs != "all":
+        oracle, columns = _OneOutput(oracle, int(outputs)), slice(int(outputs), int(outputs) + 1)
+    search = SpanRun(run, oracle, config, scale)
     ranks = (1.0, float(rank or oracle.input_dim))
+    price = price_span(oracle.input_dim, oracle.output_dim, ranks)
     if answers == "labels":
-        remembering.allowance.plan(price_span_from_labels(oracle.input_dim, ranks))
-    else:
-        remembering.allowance.plan(price_span(oracle.input_dim, oracle.output_dim, ranks))
-    try:
-        with as_breakdown():
-            if answers == "labels":
-                result = span_from_labels(run, rank, tolerance, scale, certify)
-            elif not adaptive:
-                result = span_from_plan(run, rank, gradients, scale, certify)
-            else:
-                result = span_from_values(run, rank, tolerance, scale, certify)
-    except (BudgetExhausted, Breakdown) as error:
-        found = 0 if run.search is None else len(run.search.basis)
-        status = Status.NUMERICAL_FAILURE
-        if isinstance(error, BudgetExhausted):
-            status = Status.BUDGET_EXHAUSTED
-        result = run.result(status, f"{error}; rank {found} had been found by then")
-    one = slice(None) if oracle is remembering else slice(int(outputs), int(outputs) + 1)
-    return with_plan(explained_span(run, remembering, result, one), remembering, target)
+        price = price_span_from_labels(oracle.input_dim, ranks)
+    run.target.allowance.plan(price)
+
+    def steps() -> SpanResult:
+        if answers == "labels":
+            return span_from_labels(search, rank, tolerance, certify)
+        if not adaptive:
+            return span_from_plan(search, rank, gradients, certify)
+        return span_from_values(search, rank, tolerance, certify)
+
+    return run.ended(steps, search.stopped, lambda result: explained_span(search, result, columns))
 
 
 def _check_arguments(
@@ -299,11 +296,11 @@ def recover_span_from_replies(
     _check_arguments(oracle, rank, "values", outputs, 0.0, 1.0)
     if outputs != "all":
         y = y[:, [int(outputs)]]
-    options = SpanConfig() if config is None else config
-    provenance = Provenance("span", options={"rank": rank, "outputs": outputs, "replies": len(x)})
-    run = SpanRun(oracle, np.random.default_rng(0), options, provenance, as_progress(None))
+    run = Run(oracle, algorithm="span", rng=0, options={
+        "rank": rank, "outputs": outputs, "replies": len(x)
+    })  # fmt: skip
+    search = SpanRun(run, oracle, SpanConfig() if config is None else config)
     blocks = np.asarray(y, dtype=np.float64).reshape(-1, block, y.shape[1])
-    _, _, quiet = read_blocks(run, lambda i: x[i * block : (i + 1) * block], blocks)
-    target = remembered(oracle)
-    target.record.add(np.asarray(x, dtype=np.float64), blocks.reshape(len(x), -1), "gradients")
-    return explained_span(run, target, conclude_plan(run, rank, quiet))
+    _, _, quiet = read_blocks(search, lambda i: x[i * block : (i + 1) * block], blocks)
+    run.target.record.add(np.asarray(x, dtype=np.float64), blocks.reshape(len(x), -1), "gradients")
+    return explained_span(search, conclude_plan(search, rank, quiet))

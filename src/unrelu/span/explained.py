@@ -23,10 +23,10 @@ from unrelu.core.explain import (
     Within,
     withdrawn,
 )
-from unrelu.core.record import Record, Remembered
-from unrelu.span.common import SpanResult, SpanRun
+from unrelu.core.record import Record
 from unrelu.span.grow import SpanSearch
 from unrelu.span.label_search import LabelSearch
+from unrelu.span.run import SpanResult, SpanRun
 
 __all__ = ["explained_span", "same_projection"]
 
@@ -54,9 +54,16 @@ class _Pairs:
 
 
 def same_projection(
-    record: Record, basis: FloatArray, reach: float, rng: np.random.Generator
+    record: Record,
+    basis: FloatArray,
+    reach: float,
+    rng: np.random.Generator,
+    *,
+    angle: float = 0.0,
 ) -> Iterator[_Pairs]:
     """Yield pairs of inputs whose projections to a span lie within ``reach``.
+
+    A span known to an ``angle`` moves projections by that part of the inputs' distance more.
 
     In the order along one random direction of the span such inputs are neighbours, but for
     what lies as close by chance; a second direction tells most of that.
@@ -65,12 +72,15 @@ def same_projection(
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     keys = np.concatenate([batch.points @ directions.T for batch in record.batches()])
     order = np.argsort(keys[:, 0], kind="stable")
-    near = np.flatnonzero((np.abs(np.diff(keys[order], axis=0)) <= reach).all(axis=1))
+    longest = max(float(np.linalg.norm(batch.points, axis=1).max()) for batch in record.batches())
+    apart = np.abs(np.diff(keys[order], axis=0))
+    near = np.flatnonzero((apart <= reach + 2.0 * angle * longest).all(axis=1))
     for start in range(0, len(near), CHUNK):
         some = near[start : start + CHUNK]
         rows = np.sort(np.stack([order[some], order[some + 1]]), axis=0)  # the earlier one first
         (x, seen), (z, shown) = (_fetch(record, numbers) for numbers in rows)
-        alike = np.linalg.norm((z - x) @ basis.T, axis=1) <= reach
+        allowed = reach + angle * np.linalg.norm(z - x, axis=1)
+        alike = np.linalg.norm((z - x) @ basis.T, axis=1) <= allowed
         yield _Pairs(rows[0][alike], rows[1][alike], x[alike], z[alike], seen[alike], shown[alike])
 
 
@@ -88,19 +98,18 @@ def _fetch(record: Record, rows: IntArray) -> tuple[FloatArray, FloatArray]:
     )
 
 
-def explained_span(
-    run: SpanRun, target: Remembered, result: SpanResult, outputs: slice = slice(None)
-) -> SpanResult:
+def explained_span(run: SpanRun, result: SpanResult, outputs: slice = slice(None)) -> SpanResult:
     """Return a result that claims to be recovered only if no pair of answers contradicts it.
 
     ``outputs`` are the columns that the span is about.
     """
+    target = run.run.target
     if not result.success or run.search is None or target.record.rows == 0:
         return result
     again: Allowed
     if isinstance(run.search, SpanSearch):
         found = unlike_values(run, run.search, target.record, outputs)
-        again = Tolerance(run.config.certificate_margin * run.noise, target.record, "values")
+        again = Tolerance(run.config.trust * run.noise, target.record, "values")
     else:
         found = _unlike_labels(run, run.search, target.record)
         again = Within()
@@ -114,11 +123,12 @@ def unlike_values(
     run: SpanRun, search: SpanSearch, record: Record, outputs: slice
 ) -> Contradictions:
     """Return the answers that differ by more than noise and the span's own error explain."""
-    margin = run.config.certificate_margin
+    margin = run.config.trust
     steepest = float(np.linalg.norm(search.gradients.rows, axis=1).max())
     typical = run.scale * math.sqrt(run.oracle.input_dim)
     comparison = Comparison()
-    for pairs in same_projection(record, search.basis, run.noise / steepest, run.rng):
+    reach = run.noise / steepest
+    for pairs in same_projection(record, search.basis, reach, run.rng, angle=search.angle):
         norms = [np.linalg.norm(x, axis=1) for x in (pairs.first, pairs.second)]
         # Rounding inside a target grows with its input.
         noise = run.noise * np.maximum(1.0, np.maximum(*norms) / typical)
@@ -136,7 +146,7 @@ def _unlike_labels(run: SpanRun, search: LabelSearch, record: Record) -> Contrad
     """
     blur = search.resolution.noise
     moved = search.angle * run.scale * math.sqrt(run.oracle.input_dim)
-    within = run.config.certificate_margin * (blur + moved)
+    within = run.config.trust * (blur + moved)
     beside = _beside_another_label(record, within, run.rng)
     comparison = Comparison()
     for pairs in same_projection(record, search.basis, blur, run.rng):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -9,10 +10,10 @@ import numpy as np
 from unrelu._types import FloatArray
 from unrelu.errors import InvalidInput
 from unrelu.result import Certificate, Status
-from unrelu.span.common import SpanResult, SpanRun, unseen_share
 from unrelu.span.grow import SpanSearch, confirm_span, grow_span
 from unrelu.span.hidden_noise import remove_span
 from unrelu.span.plan import SpanPlan, gradients_from_replies, noise_from_replies
+from unrelu.span.run import SpanResult, SpanRun, unseen_share
 from unrelu.span.sharpen import sharpen_span, strengthen_span
 from unrelu.span.values import estimate_noise, find_step, random_directions
 
@@ -20,26 +21,17 @@ __all__ = ["conclude_plan", "read_blocks", "span_from_plan", "span_from_values"]
 
 
 def span_from_values(
-    run: SpanRun, rank: int | None, tolerance: float, scale: float, certify: bool
+    run: SpanRun, rank: int | None, tolerance: float, certify: bool
 ) -> SpanResult:
     """Algorithm 1 with chosen points: noise, step, grow, strengthen, sharpen, certify."""
-    oracle, rng, config = run.oracle, run.rng, run.config
-    n = oracle.input_dim
-    run.search = search = SpanSearch.start(n)
+    oracle, rng, config, scale = run.oracle, run.rng, run.config, run.scale
+    run.search = search = SpanSearch.start(oracle.input_dim)
     with run.stage("noise") as details:
-        noise = estimate_noise(oracle, rng, scale=scale, scales=config.scales)
+        noise = estimate_noise(oracle, rng, scale=scale, config=config)
         details["noise"] = run.noise = float(noise.max())
         if not noise.any():
             return _nothing_moves(run, scale)
-        step = find_step(
-            oracle,
-            rng,
-            noise,
-            scale=scale,
-            share=config.step_share,
-            points=config.step_points,
-            scales=config.scales,
-        )
+        step = find_step(oracle, rng, noise, scale=scale, config=config)
         details["step"] = step
     if step == 0.0:
         return run.result(
@@ -48,23 +40,7 @@ def span_from_values(
             f"{noise.max():.1e}: the target may be discontinuous or answer at random; "
             "for labels pass answers='labels'",
         )
-
-    def grow() -> None:
-        for _ in range(config.growth.confirmations):
-            search.quiet = 0
-            with run.stage("gradients") as details:
-                grow_span(
-                    oracle, search, rng, noise, step=step, scale=scale,
-                    limit=n if rank is None else rank,
-                    config=config.growth, scales=config.scales, progress=run.progress,
-                )  # fmt: skip
-                details |= {"gradients": len(search.ranks), "rejected": search.rejected}
-            with run.stage("confirm"):
-                if confirm_span(oracle, search, config=config.growth, scales=config.scales):
-                    return
-        search.finished = False
-
-    grow()
+    _grow(run, search, noise, step, rank)
     if search.spectrum.rank == 0:
         return run.result(
             Status.ASSUMPTION_VIOLATED if search.finished else Status.NUMERICAL_FAILURE,
@@ -74,26 +50,44 @@ def span_from_values(
         )
     with run.stage("strengthen"):
         strengthen_span(
-            oracle, search, rng, noise, step=step, scale=scale, target=tolerance,
-            config=config.growth, scales=config.scales,
-        )  # fmt: skip
+            oracle, search, rng, noise, step=step, scale=scale, target=tolerance, config=config
+        )
     if search.angle > tolerance:
         with run.stage("sharpen") as details:
             sharpen_span(
-                oracle, search, noise, scale=scale, target=tolerance,
-                config=config.growth, progress=run.progress,
+                oracle, search, noise, scale=scale, target=tolerance, config=config,
+                progress=run.progress,
             )  # fmt: skip
             details |= {"passes": search.passes, "misfit": search.inconsistent}
-        grow()
+        _grow(run, search, noise, step, rank)
     if certify:
         _certify_values(run, noise, scale)
-    complete = search.finished or search.spectrum.rank == rank
-    unseen = unseen_share(search.quiet, config.confidence, "gradient") if rank is None else ""
+    complete = search.finished or search.spectrum.rank in (rank, oracle.input_dim)
+    unseen = unseen_share(search.quiet, "gradient") if rank is None else ""
     return run.conclude(rank, complete, unseen or f"the rank of {rank} was given")
 
 
+def _grow(
+    run: SpanRun, search: SpanSearch, noise: FloatArray, step: float, rank: int | None
+) -> None:
+    """Grow the span until every direction of it returns when asked for again."""
+    for _ in range(run.config.rounds):
+        search.quiet = 0
+        with run.stage("gradients") as details:
+            grow_span(
+                run.oracle, search, run.rng, noise, step=step, scale=run.scale,
+                limit=run.oracle.input_dim if rank is None else rank,
+                config=run.config, progress=run.progress,
+            )  # fmt: skip
+            details |= {"gradients": len(search.ranks), "rejected": search.rejected}
+        with run.stage("confirm"):
+            if confirm_span(run.oracle, search, config=run.config):
+                return
+    search.finished = False
+
+
 def _nothing_moves(run: SpanRun, scale: float) -> SpanResult:
-    x = scale * run.rng.standard_normal((run.config.step_points, run.oracle.input_dim))
+    x = scale * run.rng.standard_normal((run.config.places, run.oracle.input_dim))
     # One batch: alone, the same row may differ in its last bits.
     if np.ptp(run.oracle(x), axis=0).any():
         message = (
@@ -122,12 +116,11 @@ def _certify_values(run: SpanRun, noise: FloatArray, scale: float) -> None:
     length = float(np.linalg.norm(g.rows, axis=1).max())
     # Input and noise both move off the span by about the norm of an input.
     leak = 2.0 * scale * np.sqrt(n) * length * search.angle / np.sqrt(max(1, n - len(g.rows)))
-    tolerance = run.config.certificate_margin * (float(noise.max()) + float(leak))
+    tolerance = run.config.trust * (float(noise.max()) + float(leak))
     run.certificate = Certificate.from_deviations(
         deviations,
         scale=float(answers.std()),
         tolerance=tolerance,
-        confidence=run.config.confidence,
         details={"angle": search.angle, "gap": search.spectrum.gap},
     )
 
@@ -136,15 +129,15 @@ def _certify_values(run: SpanRun, noise: FloatArray, scale: float) -> None:
 
 
 def span_from_plan(
-    run: SpanRun, rank: int | None, gradients: int | None, scale: float, certify: bool
+    run: SpanRun, rank: int | None, gradients: int | None, certify: bool
 ) -> SpanResult:
     """Algorithm 1 as written: every query is fixed before the first is asked."""
     oracle = run.oracle
     if gradients is None:
         if rank is None:
             raise InvalidInput("adaptive=False needs rank or gradients: it can't wait and see")
-        gradients = int(np.ceil(1.25 * rank / oracle.output_dim)) + run.config.saturated
-    plan = SpanPlan.draw(oracle.input_dim, gradients=gradients, scale=scale, rng=run.rng)
+        gradients = run.config.rows_for(math.ceil(rank / oracle.output_dim))
+    plan = SpanPlan.draw(oracle.input_dim, gradients=gradients, scale=run.scale, rng=run.rng)
     replies = np.empty((gradients, plan.block, oracle.output_dim))
     with run.stage("gradients"):
         for i in range(gradients):
@@ -152,7 +145,7 @@ def span_from_plan(
             run.progress.update("gradients", i + 1, gradients)
     search, noise, quiet = read_blocks(run, plan.points, replies)
     if certify and search.spectrum.rank:
-        _certify_values(run, noise, scale)
+        _certify_values(run, noise, run.scale)
     return conclude_plan(run, rank, quiet)
 
 
@@ -164,7 +157,7 @@ def read_blocks(
     run.search = search = SpanSearch.start(n)
     noise = noise_from_replies(replies, n)
     run.noise = float(noise.max())
-    margin, quiet = run.config.growth.margin, 0
+    margin, quiet = run.config.margin, 0
     for i in range(len(replies)):
         found = gradients_from_replies(points(i), replies[i], noise)
         if found is None:
@@ -186,9 +179,9 @@ def conclude_plan(run: SpanRun, rank: int | None, quiet: int) -> SpanResult:
             f"no gradient stands out of the noise ({search.rejected} blocks were not linear "
             "over the planned steps); try another step or scale",
         )
-    complete = quiet >= run.config.saturated or search.spectrum.rank in (
+    complete = quiet >= run.config.probes or search.spectrum.rank in (
         rank,
         run.oracle.input_dim,
     )
-    unseen = unseen_share(quiet, run.config.confidence, "gradient") if rank is None else ""
+    unseen = unseen_share(quiet, "gradient") if rank is None else ""
     return run.conclude(rank, complete, unseen or f"the rank of {rank} was given")

@@ -13,95 +13,21 @@ import numpy as np
 from unrelu._types import FloatArray
 from unrelu.oracles.base import Oracle
 from unrelu.progress import Progress
+from unrelu.span.config import SpanConfig
 from unrelu.span.subspace import (
     Spectrum,
+    seen_again,
     spectrum_of_rows,
 )
 from unrelu.span.values import (
     Gradients,
-    ValueScales,
     find_neighbourhood,
     locate_change,
     measure_gradient,
     screen_points,
 )
 
-__all__ = ["GrowthConfig", "SpanSearch", "complete_gradient", "confirm_span", "grow_span"]
-
-
-@dataclasses.dataclass(frozen=True)
-class GrowthConfig:
-    """How the span grows from values.
-
-    Attributes
-    ----------
-    margin
-        A direction counts when its singular value exceeds the noise floor by
-        this factor: the noise is known to about 30 %, and rounding is neither
-        independent nor Gaussian.
-    candidates
-        Points compared before each gradient; the one that leaves the known
-        span furthest is completed, which keeps the gradient matrix well
-        conditioned (a pivoted QR over points not yet paid for).
-    probes
-        Random directions asked at each candidate.
-    patience
-        Points in a row that must stay inside the span before the search ends.
-        With none of T leaving, a fraction above 1 - 0.05^(1/T) would have
-        been seen with 95 % confidence.
-    attempts
-        Candidates tried, best first, before new ones are drawn.
-    confirm
-        Part of a slope by which it may differ when asked for again; accepted
-        directions stand at least 20 noise levels high where they show most.
-    confirmations
-        How often growing may start again after a direction was not confirmed.
-    setbacks
-        Rounds in a row that may add nothing (a kink, or a direction below
-        the noise) before the search gives up on growing.
-    longest
-        Longest null-space step, in units of the inputs' typical norm. Beyond
-        it, rounding in the target grows as fast as the signal.
-    consistent
-        Root mean square misfit of a sharpening pass, in units of the noise,
-        above which its steps are taken to have left the linear pieces.
-    negligible
-        Part of a gradient that may be mistaken for error of the basis; well
-        below the paper's cut of 1e-5 of the largest singular value.
-    extra
-        Gradients that may be added, as a part of the rank (and at least 4), to
-        strengthen the weakest directions before anything costlier is tried.
-    slack
-        A basis is strengthened until its estimated angle is this many times
-        below the one asked for: several weak directions add up to more than
-        the estimate for the weakest.
-    apart
-        Distance between the two points of a contrast, in units of the inputs:
-        a unit without a bias switches on one side or the other of all but 0.3 %
-        of the starts, one with a bias of that size on half of them.
-    places
-        Starts compared before contrasts are measured.
-    passes
-        Sharpening passes at most; each about squares the angle until noise
-        stops it.
-    """
-
-    margin: float = 5.0
-    candidates: int = 6
-    probes: int = 3
-    patience: int = 100
-    attempts: int = 2
-    confirm: float = 0.5
-    confirmations: int = 3
-    setbacks: int = 6
-    negligible: float = 1e-6
-    extra: float = 0.1
-    slack: float = 3.0
-    apart: float = 3.0
-    places: int = 8
-    longest: float = 1.0
-    consistent: float = 10.0
-    passes: int = 4
+__all__ = ["SpanSearch", "complete_gradient", "confirm_span", "grow_span"]
 
 
 @dataclasses.dataclass
@@ -148,13 +74,11 @@ class SpanSearch:
     def decide(self, margin: float) -> None:
         """Take the basis from all rows at hand."""
         rows = self.gradients.with_more(self.contrasts)
-        self.spectrum = spectrum_of_rows(
-            rows.rows, rows.noise, margin=margin, independent=self.passes == 0
-        )
+        self.spectrum = spectrum_of_rows(rows.rows, rows.noise, margin=margin)
         self.basis, self.angle = self.spectrum.basis, self.spectrum.angle
 
 
-def _leak(search: SpanSearch, noise: FloatArray, step: float, config: GrowthConfig) -> float:
+def _leak(search: SpanSearch, noise: FloatArray, step: float, config: SpanConfig) -> float:
     """Change that the basis' own error may cause over a step, in units of its noise.
 
     At worst, a gradient of typical length points along the weakest direction,
@@ -183,8 +107,7 @@ def grow_span(
     step: float,
     scale: float,
     limit: int,
-    config: GrowthConfig,
-    scales: ValueScales,
+    config: SpanConfig,
     progress: Progress,
 ) -> None:
     """Complete gradients that leave the span until ``patience`` points do not.
@@ -194,46 +117,62 @@ def grow_span(
     ``patience`` points is moved by an input's norm, which also shows units that
     are off at the point itself; where an answer changes, the change is traced
     to its place. Ends as well when the rank reaches ``limit``, or after
-    ``setbacks`` gradients that added nothing.
+    ``rounds`` gradients that added nothing.
     """
     n = oracle.input_dim
     setbacks = 0
-    while search.spectrum.rank < limit and setbacks < config.setbacks:
+    while search.spectrum.rank < limit and setbacks < config.rounds:
         calm = search.quiet > 0
-        wanted = config.patience - search.quiet if calm else config.candidates
-        size = config.longest * scale * np.sqrt(n) if calm else step
+        wanted = config.patience - search.quiet if calm else config.probes
+        size = scale * np.sqrt(n) if calm else step
         x = scale * rng.standard_normal((wanted, n))
         answers, change, moved = screen_points(
             oracle, x, search.basis, noise, rng, step=size, probes=config.probes
         )
         threshold = config.margin * np.sqrt(1.0 + _leak(search, noise, size, config) ** 2)
-        leaving = np.flatnonzero(change > threshold)
-        if len(leaving) == 0:
+        if change.max() <= threshold:
             search.quiet += wanted
             if search.quiet >= config.patience:
                 search.finished = True
                 return
             continue
         search.quiet = 0
-        grew = False
-        for index in leaving[np.argsort(-change[leaving])][: config.attempts]:
-            places = [] if calm else [(x[index], answers[index])]
-            for place in (*places, None):
-                if place is None:
-                    y = locate_change(oracle, x[index], moved[index], noise, scales=scales)
-                    place = (y, oracle(y[None])[0])
-                gradient = complete_gradient(oracle, place, noise, rng, step=step, scales=scales)
-                if gradient is None:
-                    search.rejected += 1
-                elif search.add(gradient, config.margin):
-                    grew = True
-                    break
-            if grew:
-                break
+        best = np.argsort(-change)[: min(np.count_nonzero(change > threshold), config.probes)]
+        grew = any(
+            _add_gradient(
+                oracle, search, None if calm else (x[i], answers[i]), (x[i], moved[i]), noise, rng,
+                step=step, config=config,
+            )
+            for i in best
+        )  # fmt: skip
         setbacks = 0 if grew else setbacks + 1
         search.undecided += not grew
         progress.update("gradients", search.spectrum.rank, None, f"rank {search.spectrum.rank}")
     search.finished = search.spectrum.rank >= limit
+
+
+def _add_gradient(
+    oracle: Oracle,
+    search: SpanSearch,
+    place: tuple[FloatArray, FloatArray] | None,
+    between: tuple[FloatArray, FloatArray],
+    noise: FloatArray,
+    rng: np.random.Generator,
+    *,
+    step: float,
+    config: SpanConfig,
+) -> bool:
+    """Add a gradient that grows the span: at a place, or else where the answer changes."""
+    for here in (None,) if place is None else (place, None):
+        if here is None:
+            y = locate_change(oracle, *between, noise, step=step / config.shrink**2)
+            here = (y, oracle(y[None])[0])
+        gradient = complete_gradient(oracle, here, noise, rng, step=step, config=config)
+        if gradient is None:
+            search.rejected += 1
+        elif search.add(gradient, config.margin):
+            return True
+    return False
 
 
 def complete_gradient(
@@ -243,18 +182,16 @@ def complete_gradient(
     rng: np.random.Generator,
     *,
     step: float,
-    scales: ValueScales,
+    config: SpanConfig,
 ) -> Gradients | None:
     """Measure the gradient at a point and its answer, if it lies in a linear piece."""
-    around = find_neighbourhood(oracle, *place, noise, rng, step=step, scales=scales)
+    around = find_neighbourhood(oracle, *place, noise, rng, step=step, config=config)
     if around is None:
         return None
-    return measure_gradient(oracle, around, noise, scales=scales)
+    return measure_gradient(oracle, around, noise, config=config)
 
 
-def confirm_span(
-    oracle: Oracle, search: SpanSearch, *, config: GrowthConfig, scales: ValueScales
-) -> bool:
+def confirm_span(oracle: Oracle, search: SpanSearch, *, config: SpanConfig) -> bool:
     """Look at every direction once more, from the other side; drop what does not return.
 
     Each basis direction is asked for at the point whose gradient holds most of
@@ -267,12 +204,12 @@ def confirm_span(
         return True
     parts = g.rows @ basis.T
     best = np.argmax(np.abs(parts) / g.noise[:, None], axis=0)
-    step = g.reach[best] / scales.shrink
+    step = g.reach[best] / config.shrink
     points = g.points[best]
     asked = oracle(np.concatenate([points, points - step[:, None] * basis]))
     ahead, behind = asked.reshape(2, len(basis), -1)[:, np.arange(len(basis)), g.outputs[best]]
     expected = parts[best, np.arange(len(basis))]
-    lost = np.abs((ahead - behind) / step - expected) > config.confirm * np.abs(expected)
+    lost = ~seen_again((ahead - behind) / step, expected)
     if not lost.any():
         return True
     keep = np.setdiff1d(np.arange(len(g.rows)), best[lost])

@@ -23,7 +23,6 @@ def project_to_box(
     high: float,
     *,
     iterations: int,
-    settle: int,
     tolerance: float,
 ) -> tuple[FloatArray, int]:
     """Find the point nearest to ``target`` that the box and the network admit.
@@ -31,8 +30,8 @@ def project_to_box(
     For each row, alternate projections between the box [low, high]^n and the
     affine space x + null(basis). The first ``iterations`` carry Dykstra's
     correction for the box (Boyle & Dykstra 1986; an affine set needs none), so
-    that they head for the nearest point of the intersection; up to ``settle``
-    plain ones (von Neumann) follow and close the gap between the two sets.
+    that they head for the nearest point of the intersection; as many
+    plain ones at most (von Neumann) follow and close the gap between the two sets.
     Stops early when that gap is below ``tolerance`` in every row. Returns
     points inside the box, ``(N, n)``, and the number of iterations.
     """
@@ -43,14 +42,14 @@ def project_to_box(
         z = np.clip(y, low, high)
         correction = y - z
     left = np.arange(len(z))  # rows whose gap is still open
-    for count in range(settle):
+    for count in range(iterations):
         gap = ((z[left] - x[left]) @ basis.T) @ basis  # how far z lies off the affine space
         wide = np.abs(gap).max(axis=1, initial=0.0) > tolerance
         left, gap = left[wide], gap[wide]
         if len(left) == 0:
             return z, iterations + count
         z[left] = np.clip(z[left] - gap, low, high)
-    return z, iterations + settle
+    return z, 2 * iterations
 
 
 def correlations(a: FloatArray, b: FloatArray) -> FloatArray:

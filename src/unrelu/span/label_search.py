@@ -12,30 +12,24 @@ import math
 import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
+from unrelu.lines.boundary import Boundary, find_boundary, find_offsets
 from unrelu.oracles.base import Oracle
 from unrelu.progress import Progress
-from unrelu.span.labels import (
-    Boundary,
-    LabelScales,
-    Resolution,
-    find_boundary,
-    find_offsets,
-    measure_normals,
-    measure_null_offsets,
-)
+from unrelu.span.config import SpanConfig
+from unrelu.span.labels import Resolution, measure_normals, measure_null_offsets
 from unrelu.span.subspace import (
     Spectrum,
     choose_rows,
     complement,
     misfit_of_rows,
     orthonormal,
+    seen_again,
     solve_tilt,
     spectrum_of_rows,
 )
 from unrelu.span.values import random_directions
 
 __all__ = [
-    "LabelConfig",
     "LabelSearch",
     "add_normals",
     "check_crossings",
@@ -44,57 +38,6 @@ __all__ = [
     "screen_boundary",
     "sharpen_from_labels",
 ]
-
-
-@dataclasses.dataclass(frozen=True)
-class LabelConfig:
-    """How the span grows from labels.
-
-    Attributes
-    ----------
-    margin
-        A direction counts when its singular value exceeds the noise floor by
-        this factor; noise alone stays below 2 floors.
-    batch
-        Normals measured at a time, at least.
-    surplus, spare
-        Normals measured per rank, and beyond that: exactly as many as the rank
-        leave no gap in the spectrum and no check.
-    tangential
-        Normals longer than this many times √n (search direction nearly inside
-        the boundary) are thrown away.
-    patience
-        Fresh boundary points that must stay put when moved along the null
-        space before the search ends.
-    screen
-        Offset that counts as having moved, in units of what noise and the
-        basis' own error explain along a usual search direction. One in 60
-        random directions is 50 times as tangential.
-    confirm
-        Part of a slope by which it may differ when asked for again.
-    rounds
-        How often growing may start again after that.
-    longest
-        Longest null-space step, in units of the inputs' typical norm.
-    passes
-        Sharpening passes at most, per round.
-    consistent
-        Misfit of a sharpening pass, in units of the noise, above which it is
-        not believed.
-    """
-
-    margin: float = 5.0
-    batch: int = 4
-    surplus: float = 1.2
-    spare: int = 3
-    tangential: float = 10.0
-    patience: int = 16
-    screen: float = 50.0
-    confirm: float = 0.5
-    rounds: int = 6
-    longest: float = 1.0
-    passes: int = 3
-    consistent: float = 30.0
 
 
 @dataclasses.dataclass
@@ -128,7 +71,7 @@ class LabelSearch:
         """Return a search that has seen nothing in n dimensions."""
         none = np.empty((0, n))
         spectrum = spectrum_of_rows(none, np.empty(0), margin=1.0)
-        boundary = Boundary(none, none, np.empty(0))
+        boundary = Boundary.none(n)
         first = (none, np.empty(0))
         return cls(boundary, none, np.empty(0), first, spectrum, none, resolution, step)
 
@@ -145,14 +88,13 @@ def add_normals(
     boundary: Boundary,
     rng: np.random.Generator,
     *,
-    config: LabelConfig,
-    scales: LabelScales,
+    config: SpanConfig,
 ) -> None:
     """Measure the normals at boundary points and add them to the search."""
     n = oracle.input_dim
     noise, step = search.resolution.noise, search.step
     normals, error = measure_normals(
-        oracle, boundary, rng, step=step, finest=noise / 2.0, scales=scales
+        oracle, boundary, rng, step=step, finest=noise / 2.0, config=config
     )
     length = np.linalg.norm(normals, axis=1)
     usual = np.sqrt(n)  # of a random search direction, and of those that calibrated
@@ -166,12 +108,7 @@ def add_normals(
     # show more, the boundary bends more here, or the direction is tangential.
     known = (noise / step + search.resolution.curvature * step) / usual
     entry = np.maximum(known, error[good] / length)
-    old = search.boundary
-    search.boundary = Boundary(
-        np.concatenate([old.points, boundary.points[good]]),
-        np.concatenate([old.directions, boundary.directions[good]]),
-        np.concatenate([old.labels, boundary.labels[good]]),
-    )
+    search.boundary = search.boundary.with_more(boundary.take(good))
     search.rows = np.concatenate([search.rows, normals])
     search.noise = np.concatenate([search.noise, entry])
     first, first_noise = search.measured
@@ -187,8 +124,7 @@ def grow_from_labels(
     *,
     scale: float,
     limit: int,
-    config: LabelConfig,
-    scales: LabelScales,
+    config: SpanConfig,
     progress: Progress,
 ) -> bool:
     """Measure normals until there are enough for the rank they show.
@@ -197,7 +133,7 @@ def grow_from_labels(
     """
 
     def wanted(rank: int) -> int:
-        return math.ceil(config.surplus * min(rank, limit)) + config.spare
+        return config.rows_for(min(rank, limit))
 
     while True:
         have = len(search.rows)
@@ -206,27 +142,25 @@ def grow_from_labels(
             return True
         if limit < oracle.input_dim:  # the caller knows the rank
             missing = wanted(limit) - have
-        count = max(config.batch, missing) if have == 0 or missing > 0 else config.batch
+        count = max(config.places, missing) if have == 0 or missing > 0 else config.places
         boundary = find_boundary(
             oracle,
             count,
             rng,
             scale=scale,
             finest=search.resolution.noise / 2.0,
-            scales=scales,
+            draws=config.held_out,
         )
         if boundary is None:
             return False
-        add_normals(oracle, search, boundary, rng, config=config, scales=scales)
+        add_normals(oracle, search, boundary, rng, config=config)
         rank = search.spectrum.rank
         progress.update("normals", len(search.rows), wanted(rank), f"rank {rank}")
-        if search.discarded > 4 * (wanted(rank) + config.batch):
+        if search.discarded > 4 * (wanted(rank) + config.places):
             return True
 
 
-def confirm_from_labels(
-    oracle: Oracle, search: LabelSearch, *, config: LabelConfig, scales: LabelScales
-) -> bool:
+def confirm_from_labels(oracle: Oracle, search: LabelSearch, *, config: SpanConfig) -> bool:
     """Look at every direction once more, from the other side; drop what does not return.
 
     The counterpart of :func:`unrelu.span.grow.confirm_span`: one
@@ -240,11 +174,11 @@ def confirm_from_labels(
     there = search.boundary.take(best)
     offsets = find_offsets(
         oracle, there.points - search.step * basis, there.directions, there.labels,
-        expected=search.step, finest=search.resolution.noise / 2.0, scales=scales,
+        expected=search.step, finest=search.resolution.noise / 2.0,
     )  # fmt: skip
     along = np.einsum("ij,ij->i", rows[best], there.directions)
     expected = parts[best, np.arange(len(basis))] / along
-    again = np.abs(offsets / search.step - expected) <= config.confirm * np.abs(expected)
+    again = seen_again(offsets / search.step, expected)
     if again.all():  # an offset that was not found is NaN, and not seen again
         return True
     keep = np.setdiff1d(np.arange(len(rows)), best[~again])
@@ -262,8 +196,7 @@ def sharpen_from_labels(
     *,
     scale: float,
     target: float,
-    config: LabelConfig,
-    scales: LabelScales,
+    config: SpanConfig,
     progress: Progress,
 ) -> None:
     """Sharpen a complete basis by long steps along its null space.
@@ -277,8 +210,8 @@ def sharpen_from_labels(
     n, rank = oracle.input_dim, search.spectrum.rank
     usual = np.sqrt(n)
     finest = search.resolution.noise / usual / 2.0
-    longest = config.longest * scale * np.sqrt(n)
-    for _ in range(config.passes):
+    longest = scale * np.sqrt(n)
+    for _ in range(config.rounds):
         if not 0 < rank < n or search.angle <= target:
             return
         null = complement(search.basis)
@@ -293,7 +226,7 @@ def sharpen_from_labels(
         steps = np.full(len(best), size)
         expected = np.full(len(best), max(size * search.angle / np.sqrt(n - rank), 4.0 * finest))
         slopes = measure_null_offsets(
-            oracle, boundary, null, steps=steps, expected=expected, finest=finest, scales=scales
+            oracle, boundary, null, steps=steps, expected=expected, finest=finest
         )
         good = np.asarray(np.isfinite(slopes).all(axis=1))
         if np.count_nonzero(good) < rank:
@@ -304,14 +237,14 @@ def sharpen_from_labels(
         entry = np.sqrt(2.0) * search.resolution.noise / usual / size
         tilt, misfit = solve_tilt(coordinates / entry, slopes / entry)
         search.passes += 1
-        if misfit > config.consistent:
+        if misfit > config.trust:
             search.inconsistent = misfit
             return
         entry *= max(1.0, misfit)
         before, plane = search.angle, search.plane
         turned = search.basis + tilt @ null
         contradiction = misfit_of_rows(*search.measured, orthonormal(turned))
-        if contradiction > config.consistent:  # long steps contradict the short ones
+        if contradiction > config.trust:  # long steps contradict the short ones
             search.inconsistent = contradiction
             return
         search.boundary, search.rows = boundary, coordinates @ turned
@@ -352,9 +285,9 @@ def screen_boundary(
     search: LabelSearch,
     rng: np.random.Generator,
     *,
+    count: int,
     scale: float,
-    config: LabelConfig,
-    scales: LabelScales,
+    config: SpanConfig,
 ) -> Boundary | None:
     """Return boundary points whose normals should leave the span; None if there is none.
 
@@ -365,13 +298,18 @@ def screen_boundary(
     n = oracle.input_dim
     finest = search.resolution.noise / 2.0
     boundary = find_boundary(
-        oracle, config.patience, rng, scale=scale, finest=finest, scales=scales
+        oracle,
+        count,
+        rng,
+        scale=scale,
+        finest=finest,
+        draws=config.held_out,
     )
     if boundary is None or len(search.basis) == n:
         return None
     step = min(search.step / max(search.angle, 1e-300), scale * np.sqrt(n))
     # Along a search direction an offset is √n times what it is along the normal.
-    within = config.screen * (search.resolution.noise + step * search.angle)
+    within = config.tangential * (search.resolution.noise + step * search.angle)
     stays, moved = check_crossings(oracle, boundary, search.basis, rng, step=step, within=within)
     search.quiet = int(np.count_nonzero(stays))
     if stays.all():
@@ -379,7 +317,6 @@ def screen_boundary(
     left = boundary.take(~stays)
     offsets = find_offsets(
         oracle, moved[~stays], left.directions, left.labels, expected=within, finest=finest,
-        scales=scales,
     )  # fmt: skip
     found = np.isfinite(offsets)
     points = left.points.copy()

@@ -8,6 +8,7 @@ and not the answer.
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 
@@ -18,29 +19,15 @@ from unrelu.result import RecoveryResult
 from unrelu.span.hidden_noise import correlations, project_to_box, remove_span
 from unrelu.span.subspace import orthonormal
 
-__all__ = ["Obfuscation", "ObfuscationConfig", "obfuscate"]
+__all__ = ["Obfuscation", "obfuscate"]
 
 
-@dataclasses.dataclass(frozen=True)
-class ObfuscationConfig:
-    """How noise is fitted into a box.
-
-    Attributes
-    ----------
-    iterations
-        Projections with Dykstra's correction, which look for the nearest
-        admissible point; convergence is slow and the last percent of noise is
-        not worth having.
-    settle
-        Plain alternating projections at most, which close the gap.
-    tolerance
-        Gap between the box and the affine space at which they stop, in units
-        of the pixels.
-    """
-
-    iterations: int = 300
-    settle: int = 3000
-    tolerance: float = 1e-9
+ITERATIONS = 1000
+"""Projections with Dykstra's correction, which look for the nearest admissible point, and plain
+ones at most, which close the gap. Convergence is slow, and the last percent of noise is not
+worth having."""
+ROOT = math.sqrt(float(np.finfo(np.float64).eps))
+"""Rows are orthonormal, and a point lies in the box, up to the root of float64's resolution."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +69,7 @@ def _basis_of(span: RecoveryResult | ArrayLike) -> FloatArray:
         ) from error
     if basis.ndim != 2 or not np.isfinite(basis).all():
         raise InvalidInput(f"a span's basis must be finite rows (r, n), got shape {basis.shape}")
-    if np.abs(basis @ basis.T - np.eye(len(basis))).max(initial=0.0) > 1e-9:
+    if np.abs(basis @ basis.T - np.eye(len(basis))).max(initial=0.0) > ROOT:
         basis = orthonormal(basis)
     return basis
 
@@ -95,7 +82,6 @@ def obfuscate(
     relative: bool = True,
     box: tuple[float, float] | None = None,
     rng: RandomState = None,
-    config: ObfuscationConfig | None = None,
 ) -> Obfuscation:
     """Add noise to inputs that a network with the given span does not see.
 
@@ -121,7 +107,6 @@ def obfuscate(
     Obfuscation
         ``images`` and, per input, noise norm, correlation and residuals.
     """
-    options = ObfuscationConfig() if config is None else config
     basis = _basis_of(span)
     points = np.atleast_2d(np.asarray(x, dtype=np.float64))
     n = basis.shape[1]
@@ -154,9 +139,8 @@ def obfuscate(
             basis,
             low,
             high,
-            iterations=options.iterations,
-            settle=options.settle,
-            tolerance=options.tolerance * (high - low),
+            iterations=ITERATIONS,
+            tolerance=ROOT * (high - low),
         )
         outside = np.maximum(low - target, target - high).clip(min=0.0).max(axis=1, initial=0.0)
     added = target - points

@@ -17,14 +17,14 @@ from unrelu._numbers import real_number, whole_number
 from unrelu._random import RandomState, as_generator
 from unrelu._types import FloatArray
 from unrelu.errors import InvalidInput
-from unrelu.span.values import Gradients, ValueScales, random_directions
+from unrelu.span.config import SpanConfig
+from unrelu.span.values import Gradients, random_directions
 
 __all__ = ["SpanPlan", "gradients_from_replies", "noise_from_replies"]
 
-# A network with some hundred units and 784 inputs is linear over tests twice this
-# long around all but a few per cent of Gaussian points.
-DEFAULT_STEP = 2.0**-9
-TEST_FACTOR = 2.0
+DEFAULT_STEP = 2.0**-15
+"""Step over the norm of a Gaussian point: a network with some hundred units and 784 inputs is
+linear over tests eight times this long around all but a few per cent of Gaussian points."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +69,7 @@ class SpanPlan:
         input_dim = whole_number(input_dim, "input_dim", least=1)
         gradients = whole_number(gradients, "gradients", least=1)
         scale = real_number(scale, "scale", above=0.0)
-        size = DEFAULT_STEP * scale * np.sqrt(input_dim / 784.0) if step is None else step
+        size = DEFAULT_STEP * scale * np.sqrt(input_dim) if step is None else step
         size = real_number(size, "step", above=0.0)
         seed = int(as_generator(rng).integers(2**62))
         return cls(input_dim, gradients, size, scale, seed)
@@ -84,11 +84,11 @@ class SpanPlan:
 
     def points(self, index: int) -> FloatArray:
         """Return the points of block ``index``, ``(block, n)``."""
-        n, scales = self.input_dim, ValueScales()
+        n, config = self.input_dim, SpanConfig()
         rng = np.random.default_rng([self.seed, index])
         x = self.scale * rng.standard_normal(n)
-        tests = random_directions(rng, (scales.test_directions, n))
-        reach = TEST_FACTOR * self.step * tests
+        tests = random_directions(rng, (config.probes, n))
+        reach = config.shrink * self.step * tests
         return np.concatenate([x[None], x + self.step * np.eye(n), x + reach, x - reach])
 
     def write(self, path: str | os.PathLike[str]) -> Path:
@@ -108,11 +108,11 @@ class SpanPlan:
 
 def block_size(n: int) -> int:
     """Return the number of queries per gradient in n dimensions."""
-    return 1 + n + 2 * ValueScales().test_directions
+    return 1 + n + 2 * SpanConfig().probes
 
 
 def _bends(replies: FloatArray, n: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-    tests = ValueScales().test_directions
+    tests = SpanConfig().probes
     base = replies[0]
     right, left = replies[1 + n : 1 + n + tests], replies[1 + n + tests :]
     return right + left - 2.0 * base, right, left
@@ -136,20 +136,20 @@ def gradients_from_replies(
     points: FloatArray, replies: FloatArray, noise: FloatArray
 ) -> Gradients | None:
     """Read one block: gradients of all outputs that move, or None where a kink interferes."""
-    n, scales = points.shape[1], ValueScales()
+    n, config = points.shape[1], SpanConfig()
     x = points[0]
     diagonal = np.arange(n)
     taken = points[1 : n + 1][diagonal, diagonal] - x
     rows = ((replies[1 : n + 1] - replies[0]) / taken[:, None]).T
     bends, right, left = _bends(replies, n)
-    moves = points[1 + n : 1 + n + scales.test_directions] - x
+    moves = points[1 + n : 1 + n + config.probes] - x
     reach = float(np.linalg.norm(moves[0]))
     step = float(np.median(taken))
     sigma = np.sqrt(2.0) * noise / step
     spread = reach * sigma + noise
     deviation = np.abs(moves @ rows.T - 0.5 * (right - left))
-    straight = np.abs(bends) <= scales.linear * noise
-    if not (straight.all() and (deviation <= scales.agree * spread).all()):
+    straight = np.abs(bends) <= config.linear * noise
+    if not (straight.all() and (deviation <= config.margin * spread).all()):
         return None
     check = np.sqrt(np.mean(deviation**2, axis=0)) / reach
     sigma = np.maximum(sigma, check)

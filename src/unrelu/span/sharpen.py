@@ -14,7 +14,8 @@ import numpy as np
 from unrelu._types import FloatArray
 from unrelu.oracles.base import Oracle
 from unrelu.progress import Progress
-from unrelu.span.grow import GrowthConfig, SpanSearch, complete_gradient
+from unrelu.span.config import SpanConfig
+from unrelu.span.grow import SpanSearch, complete_gradient
 from unrelu.span.subspace import (
     complement,
     misfit_of_rows,
@@ -22,7 +23,7 @@ from unrelu.span.subspace import (
     solve_tilt,
     spectrum_of_rows,
 )
-from unrelu.span.values import Gradients, ValueScales, measure_null_slopes
+from unrelu.span.values import Gradients, measure_null_slopes
 
 __all__ = ["calibrate_gradients", "measure_contrasts", "sharpen_span", "strengthen_span"]
 
@@ -36,8 +37,7 @@ def strengthen_span(
     step: float,
     scale: float,
     target: float,
-    config: GrowthConfig,
-    scales: ValueScales,
+    config: SpanConfig,
 ) -> None:
     """Measure the few directions again that are known worse than ``target``.
 
@@ -45,11 +45,11 @@ def strengthen_span(
     where the weak directions are many: sharpening all of them is cheaper then.
     """
     n, rank = oracle.input_dim, search.spectrum.rank
-    left = max(4, round(config.extra * rank))
+    left = config.rows_for(rank) - rank
     if 0 < rank < n and search.angle > target / config.slack:
         left -= 1
         g = search.gradients
-        level = calibrate_gradients(oracle, g, rng, scales=scales)
+        level = calibrate_gradients(oracle, g, rng, config=config)
         g = dataclasses.replace(g, noise=np.hypot(level * g.noise, g.check))
         search.gradients = search.measured = g
         search.decide(config.margin)
@@ -58,14 +58,16 @@ def strengthen_span(
             left -= 1
             x = scale * rng.standard_normal((1, n))
             more = complete_gradient(
-                oracle, (x[0], oracle(x)[0]), noise, rng, step=step, scales=scales
+                oracle, (x[0], oracle(x)[0]), noise, rng, step=step, config=config
             )
             if more is None:
                 search.rejected += 1
             else:
                 noisy = np.hypot(level * more.noise, more.check)
                 search.add(dataclasses.replace(more, noise=noisy), config.margin)
-    while 0 < rank < n and left >= 2 and search.angle > target / config.slack:
+    while 0 < (rank := search.spectrum.rank) < n and left >= 2:
+        if search.angle <= target / config.slack:
+            return
         values = search.spectrum.singular_values[:rank]
         angles = search.angle * values[-1] / values
         if np.count_nonzero(angles > target) >= left:
@@ -74,7 +76,7 @@ def strengthen_span(
         left -= count + 1
         contrasts = measure_contrasts(
             oracle, search, rng, noise, count=count, step=step, scale=scale,
-            config=config, scales=scales,
+            config=config,
         )  # fmt: skip
         if contrasts is None:
             search.rejected += count + 1
@@ -85,7 +87,7 @@ def strengthen_span(
 
 
 def calibrate_gradients(
-    oracle: Oracle, gradients: Gradients, rng: np.random.Generator, *, scales: ValueScales
+    oracle: Oracle, gradients: Gradients, rng: np.random.Generator, *, config: SpanConfig
 ) -> float:
     """Measure the noise of gradients, as a multiple of the noise assumed.
 
@@ -98,7 +100,7 @@ def calibrate_gradients(
     """
     count, n = gradients.rows.shape
     each = max(1, n // count)
-    step = gradients.reach / scales.shrink
+    step = gradients.reach / config.shrink
     entries = rng.integers(n, size=(count, each))
     rows = np.repeat(np.arange(count), each)
     moved = gradients.points[rows]
@@ -122,8 +124,7 @@ def measure_contrasts(
     count: int,
     step: float,
     scale: float,
-    config: GrowthConfig,
-    scales: ValueScales,
+    config: SpanConfig,
 ) -> Gradients | None:
     """Measure differences of gradients that hold the ``count`` weakest directions alone.
 
@@ -140,21 +141,21 @@ def measure_contrasts(
     n, m = oracle.input_dim, oracle.output_dim
     basis, rank = search.basis, len(search.basis)
     reach = float(np.median(search.gradients.reach))
-    long = min(config.longest * scale * np.sqrt(n), float(_allowed(reach, search.angle, rank, n)))
+    long = min(scale * np.sqrt(n), float(_allowed(reach, search.angle, rank, n)))
     # The error of short steps counts by the angle: they need not be longer than this.
-    short = min(step / scales.shrink, 10.0 * search.angle * long)
+    short = min(step / config.shrink, 10.0 * search.angle * long)
     sigma = 2.0 * noise / long  # of the difference of two slopes
     places, promise = _promising_places(
         oracle, search, rng, sigma, count=count, short=short, scale=scale, config=config
     )
     null = complement(basis)
-    for place in np.argsort(-promise)[: config.attempts]:
+    for place in np.argsort(-promise)[: config.probes]:
         points = places[place]
         u = rng.standard_normal(len(null)) @ null
         ticks = long * np.array([0.0, 0.5, 1.0])[:, None] * u / np.linalg.norm(u)
         line = oracle((points[:, None] + ticks).reshape(-1, n)).reshape(-1, 3, m)
         bend = line[:, 0] - 2.0 * line[:, 1] + line[:, 2]
-        if (np.abs(bend) > scales.linear * noise).any():
+        if (np.abs(bend) > config.linear * noise).any():
             continue
         outside = measure_null_slopes(oracle, points, null, np.full(count + 1, long))
         inside = measure_null_slopes(oracle, points, basis, np.full(count + 1, short))
@@ -182,7 +183,7 @@ def _promising_places(
     count: int,
     short: float,
     scale: float,
-    config: GrowthConfig,
+    config: SpanConfig,
 ) -> tuple[FloatArray, FloatArray]:
     """Draw starts and ends for contrasts, with what each place promises.
 
@@ -198,7 +199,7 @@ def _promising_places(
     basis, rank, places = search.basis, len(search.basis), config.places
     weak, others = basis[rank - count :], basis[: rank - count]
     starts = scale * rng.standard_normal((places, 1, n))
-    sides = config.apart * scale * np.concatenate([weak, -weak])
+    sides = config.margin * scale * np.concatenate([weak, -weak])
     points = np.concatenate([starts, starts + sides], axis=1)  # (places, 1 + 2 count, n)
     asked = [np.zeros((places, 1, n)), np.broadcast_to(weak, (places, count, n))]
     if len(others):
@@ -239,7 +240,7 @@ def sharpen_span(
     *,
     scale: float,
     target: float,
-    config: GrowthConfig,
+    config: SpanConfig,
     progress: Progress,
 ) -> None:
     """Sharpen a complete basis by long steps along its null space.
@@ -251,12 +252,12 @@ def sharpen_span(
     """
     n = oracle.input_dim
     rank = len(search.basis)
-    longest = config.longest * scale * np.sqrt(n)
+    longest = scale * np.sqrt(n)
     if search.contrasts.noise.size:  # they belong to the basis as it was
         search.contrasts = Gradients.none(n)
         search.decide(config.margin)
     plane = search.angle
-    while 0 < rank < n and search.passes < config.passes and search.angle > target:
+    while 0 < rank < n and search.passes < config.rounds and search.angle > target:
         g = search.gradients
         null = complement(search.basis)
         allowed = _allowed(g.reach, search.angle, rank, n)
@@ -269,13 +270,13 @@ def sharpen_span(
         inside = g.rows @ search.basis.T
         tilt, misfit = solve_tilt(inside / sigma[:, None], outside / sigma[:, None])
         search.passes += 1
-        if misfit > config.consistent:
+        if misfit > config.trust:
             search.inconsistent = misfit
             return
         turned = search.basis + tilt @ null
         first = search.measured
         misfit = misfit_of_rows(first.rows, first.noise, orthonormal(turned))
-        if misfit > config.consistent:  # long steps contradict the short ones
+        if misfit > config.trust:  # long steps contradict the short ones
             search.inconsistent = misfit
             return
         # From here on the rows lie in the new basis, up to the noise of the long steps.
@@ -288,7 +289,7 @@ def sharpen_span(
         before = search.angle
         search.angle = max(search.spectrum.angle, second_order)
         search.basis = search.spectrum.basis
-        progress.update("sharpen", search.passes, config.passes, f"angle {search.angle:.1e}")
+        progress.update("sharpen", search.passes, config.rounds, f"angle {search.angle:.1e}")
         spent = bool((steps >= longest).all()) and search.angle <= search.spectrum.angle
         if spent or search.spectrum.rank < rank or search.angle > 0.5 * before:
             return

@@ -10,7 +10,7 @@ import dataclasses
 import numpy as np
 import scipy.linalg
 
-from unrelu._types import FloatArray, IntArray
+from unrelu._types import BoolArray, FloatArray, IntArray
 
 __all__ = [
     "Spectrum",
@@ -19,12 +19,10 @@ __all__ = [
     "largest_principal_angle",
     "misfit_of_rows",
     "orthonormal",
+    "seen_again",
     "solve_tilt",
     "spectrum_of_rows",
 ]
-
-LEAST_SPARE = 50  # degrees of freedom that tell the noise to 10 %
-LEAST_LEVEL = 0.4  # the weakest row may be worse than the spare ones: believe no less
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,18 +55,13 @@ class Spectrum:
     angle: float
 
 
-def spectrum_of_rows(
-    rows: FloatArray, noise: FloatArray, *, margin: float, independent: bool = False
-) -> Spectrum:
+def spectrum_of_rows(rows: FloatArray, noise: FloatArray, *, margin: float) -> Spectrum:
     """Decide the span of ``rows``, ``(P, n)``, whose entries carry ``noise``, ``(P,)``.
 
     Rows are weighted so that every entry has unit noise. The largest singular
     value of a P by n matrix of independent unit noise stays below √P + √n
     (Vershynin 2010, Theorem 5.32), which makes the floor. The angle is the
     first-order perturbation √(n - r)/s_r of the weakest accepted direction.
-    With ``independent`` rows (none was fitted to the others) it is corrected by
-    the noise that those beyond the rank really show. The rank does not use
-    that: a missed direction would pass for noise.
     """
     count, n = rows.shape
     floor = float(np.sqrt(count) + np.sqrt(n))
@@ -81,11 +74,6 @@ def spectrum_of_rows(
     rest = max(float(values[rank]) if rank < len(values) else 0.0, floor)
     weakest = float(values[rank - 1]) if rank else 0.0
     angle = float(np.sqrt(n - rank) / weakest) if rank else 0.0
-    spare = (count - rank) * (n - rank)
-    if independent and count >= rank + 2 and spare >= LEAST_SPARE:
-        # What the rows beyond the rank show is noise: it corrects the noise assumed.
-        level = float(np.sqrt(np.sum(values[rank:] ** 2) / spare))
-        angle *= max(level, LEAST_LEVEL)
     return Spectrum(right[:rank].copy(), values, floor, rank, weakest / rest, min(angle, 1.0))
 
 
@@ -143,6 +131,11 @@ def choose_rows(rows: FloatArray, count: int) -> IntArray:
         rest = np.setdiff1d(np.arange(len(rows)), chosen)
         chosen = np.concatenate([chosen, rest[: count - len(chosen)]])
     return np.sort(chosen)
+
+
+def seen_again(seen: FloatArray, expected: FloatArray) -> BoolArray:
+    """Whether a second measurement is nearer to the first than either is to nothing."""
+    return np.asarray(np.abs(seen - expected) <= np.minimum(np.abs(seen), np.abs(expected)))
 
 
 def largest_principal_angle(a: FloatArray, b: FloatArray) -> float:

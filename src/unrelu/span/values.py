@@ -15,11 +15,11 @@ import numpy as np
 
 from unrelu._types import FloatArray, IntArray
 from unrelu.oracles.base import Oracle
+from unrelu.span.config import SpanConfig
 
 __all__ = [
     "Gradients",
     "Neighbourhood",
-    "ValueScales",
     "estimate_noise",
     "find_neighbourhood",
     "find_step",
@@ -31,46 +31,13 @@ __all__ = [
 ]
 
 
-@dataclasses.dataclass(frozen=True)
-class ValueScales:
-    """Numbers that the measurement of gradients needs.
-
-    Attributes
-    ----------
-    noise_spacings
-        Distances at which answers are compared to find their noise, in units of
-        the inputs. From 2^-32 (float64 answers move by a few units in the last
-        place) to 2^-2 (answers printed with few digits begin to move).
-    noise_points
-        Points at which noise is measured; the median over them is taken.
-    steps
-        Step lengths to choose from, longest first: factors of 2 down to the square root
-        of float64's resolution, below which no difference is worth taking.
-    linear
-        A second difference below this many noise levels counts as zero: 6 times
-        its standard deviation √6 would be exceeded by chance once in 1e9.
-    test_directions
-        Random directions, both ways, in which a point must look linear.
-    shrink
-        Gradients are measured at the tested step over this: among n coordinate
-        directions some move a unit about 3 times as far as a random direction
-        does, and 4 tests miss a kink within reach about once in 100 times.
-    zooms, zoom_parts
-        A change between two distant points is traced to 8^-4 of their distance.
-    agree
-        Largest deviation, in standard deviations, between a measured gradient
-        and the slopes seen in the tests before it.
-    """
-
-    noise_spacings: tuple[float, ...] = tuple(2.0**-e for e in (32, 27, 22, 17, 12, 7, 2))
-    noise_points: int = 9
-    steps: tuple[float, ...] = tuple(2.0**-e for e in range(28))
-    linear: float = 15.0
-    test_directions: int = 4
-    shrink: float = 8.0
-    agree: float = 5.0
-    zooms: int = 4
-    zoom_parts: int = 8
+NOISE_SPACINGS = tuple(2.0**-e for e in range(32, 0, -5))
+"""Distances at which answers are compared to find their noise, in units of the inputs: from
+2^-32 (float64 answers move by a few units in the last place) to 2^-2 (answers printed with few
+digits begin to move)."""
+STEPS = tuple(2.0**-e for e in range(28))
+"""Step lengths to choose from, longest first: factors of 2 down to the square root of float64's
+resolution, below which no difference is worth taking."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,7 +123,7 @@ def random_directions(
 
 
 def estimate_noise(
-    oracle: Oracle, rng: np.random.Generator, *, scale: float, scales: ValueScales
+    oracle: Oracle, rng: np.random.Generator, *, scale: float, config: SpanConfig
 ) -> FloatArray:
     """Estimate the standard deviation of the answers' error, ``(m,)``.
 
@@ -168,18 +135,18 @@ def estimate_noise(
     taken: rounding grows with the answer. An output that never moves gets 0.
     """
     n, m = oracle.input_dim, oracle.output_dim
-    spacings = scale * np.asarray(scales.noise_spacings)
-    base = scale * rng.standard_normal((scales.noise_points, n))
-    lines = random_directions(rng, (scales.noise_points, n))
+    spacings = scale * np.asarray(NOISE_SPACINGS)
+    base = scale * rng.standard_normal((config.places, n))
+    lines = random_directions(rng, (config.places, n))
     ticks = (spacings[:, None] * np.arange(4.0)).reshape(-1)
     x = base[:, None, :] + ticks[None, :, None] * lines[:, None, :]
-    answers = oracle(x.reshape(-1, n)).reshape(scales.noise_points, len(spacings), 4, m)
+    answers = oracle(x.reshape(-1, n)).reshape(config.places, len(spacings), 4, m)
     third = np.abs(np.diff(answers, n=3, axis=2))[:, :, 0, :] / np.sqrt(20.0)
     moving = (np.diff(answers, axis=2) != 0).all(axis=2)
     noise = np.zeros(m)
     for j in range(m):
         levels = []
-        for i in range(scales.noise_points):
+        for i in range(config.places):
             if not moving[i, :, j].any():
                 continue
             first = int(np.argmax(moving[i, :, j]))
@@ -213,27 +180,25 @@ def find_step(
     noise: FloatArray,
     *,
     scale: float,
-    share: float,
-    points: int,
-    scales: ValueScales,
+    config: SpanConfig,
 ) -> float:
-    """Find the longest step at which a ``share`` of Gaussian points looks linear.
+    """Find the longest step at which most Gaussian points look linear.
 
     Returns 0 when even the shortest step bends more than the noise.
     """
-    n = oracle.input_dim
+    n, points = oracle.input_dim, config.places
     x = scale * rng.standard_normal((points, n))
     answers = oracle(x)
     tests = random_directions(rng, (points, 1, n))
-    lengths = scale * np.asarray(scales.steps)
+    lengths = scale * np.asarray(STEPS)
     # A function that looks linear over a step does so over shorter ones: bisect.
     low, high = 0, len(lengths)
     while low < high:
         middle = (low + high) // 2
         step = np.full(points, lengths[middle])
         bend, _ = _second_differences(oracle, x, answers, tests, step)
-        fine = (np.abs(bend) <= scales.linear * noise).all(axis=(1, 2))
-        if fine.mean() >= share:
+        fine = (np.abs(bend) <= config.linear * noise).all(axis=(1, 2))
+        if 2 * np.count_nonzero(fine) >= points:
             high = middle
         else:
             low = middle + 1
@@ -282,15 +247,18 @@ def _positive(noise: FloatArray) -> FloatArray:
 
 
 def locate_change(
-    oracle: Oracle, start: FloatArray, end: FloatArray, noise: FloatArray, *, scales: ValueScales
+    oracle: Oracle, start: FloatArray, end: FloatArray, noise: FloatArray, *, step: float
 ) -> FloatArray:
-    """Find where between two points, ``(n,)`` each, the answer changes most steeply."""
-    for _ in range(scales.zooms):
-        ticks = np.linspace(0.0, 1.0, scales.zoom_parts + 1)[:, None]
-        points = start + ticks * (end - start)
-        moves = np.abs(np.diff(oracle(points), axis=0)) / _positive(noise)
-        part = int(np.argmax(moves.max(axis=1)))
-        start, end = points[part], points[part + 1]
+    """Find where between two points, ``(n,)`` each, the answer changes most, to ``step``."""
+    answers = oracle(np.stack([start, end]))
+    while np.linalg.norm(end - start) > step:
+        middle = 0.5 * (start + end)
+        between = oracle(middle[None])
+        moves = np.abs(np.diff(np.concatenate([answers[:1], between, answers[1:]]), axis=0))
+        if np.argmax((moves / _positive(noise)).max(axis=1)) == 0:
+            end, answers = middle, np.concatenate([answers[:1], between])
+        else:
+            start, answers = middle, np.concatenate([between, answers[1:]])
     return np.asarray(0.5 * (start + end))
 
 
@@ -302,21 +270,21 @@ def find_neighbourhood(
     rng: np.random.Generator,
     *,
     step: float,
-    scales: ValueScales,
+    config: SpanConfig,
 ) -> Neighbourhood | None:
     """Find how far ``x`` looks linear: ``step``, an eighth or a 64th of it, or None."""
-    tests = random_directions(rng, (scales.test_directions, len(x)))
-    for reach in (step, step / 8.0, step / 64.0):
+    tests = random_directions(rng, (config.probes, len(x)))
+    for reach in (step, step / config.shrink, step / config.shrink**2):
         bend, slopes = _second_differences(
             oracle, x[None], answer[None], tests[None], np.array([reach])
         )
-        if (np.abs(bend) <= scales.linear * noise).all():
+        if (np.abs(bend) <= config.linear * noise).all():
             return Neighbourhood(x, answer, reach, tests, slopes[0])
     return None
 
 
 def measure_gradient(
-    oracle: Oracle, around: Neighbourhood, noise: FloatArray, *, scales: ValueScales
+    oracle: Oracle, around: Neighbourhood, noise: FloatArray, *, config: SpanConfig
 ) -> Gradients | None:
     """Measure the whole gradient at a point by n forward differences.
 
@@ -326,7 +294,7 @@ def measure_gradient(
     """
     n = oracle.input_dim
     x = around.point
-    step = around.reach / scales.shrink
+    step = around.reach / config.shrink
     moved = np.tile(x, (n, 1))
     diagonal = np.arange(n)
     moved[diagonal, diagonal] += step
@@ -335,7 +303,7 @@ def measure_gradient(
     sigma = np.sqrt(2.0) * noise / step
     spread = sigma + noise / around.reach
     deviation = np.abs(around.tests @ rows.T - around.slopes)  # (t, m)
-    if (deviation > scales.agree * spread).any():
+    if (deviation > config.margin * spread).any():
         return None
     # A kink that a few coordinates just reached shows in the tests by 1/√n of
     # its size; a row is trusted no further than they agree.

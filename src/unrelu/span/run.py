@@ -1,77 +1,23 @@
-"""What every way of recovering a span shares: options, result, bookkeeping."""
+"""What every way of recovering a span shares: its result, and the run that makes it."""
 
 from __future__ import annotations
 
 import dataclasses
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from unrelu._types import ArrayLike, FloatArray, IntArray
+from unrelu.core.run import Run
 from unrelu.errors import InvalidInput
 from unrelu.oracles.base import Oracle
-from unrelu.progress import Progress
-from unrelu.result import Certificate, Provenance, RecoveryResult, StageReport, Status
-from unrelu.span.grow import GrowthConfig, SpanSearch
-from unrelu.span.label_search import LabelConfig, LabelSearch
-from unrelu.span.labels import LabelScales
+from unrelu.result import Certificate, RecoveryResult, Status
+from unrelu.span.config import SpanConfig
+from unrelu.span.grow import SpanSearch
+from unrelu.span.label_search import LabelSearch
 from unrelu.span.subspace import complement
-from unrelu.span.values import ValueScales
 
-__all__ = ["SpanConfig", "SpanResult", "SpanRun", "unseen_share"]
-
-
-@dataclasses.dataclass(frozen=True)
-class SpanConfig:
-    """Every number that a span recovery uses, by part.
-
-    Attributes
-    ----------
-    scales, growth
-        For values: steps and noise; candidates, patience and margins.
-    label_scales, labels
-        The same for labels.
-    step_share, step_points
-        The first step is the longest at which this share of this many Gaussian
-        points looks linear: half of them, so that the search for a roomy point
-        succeeds at once or at the second attempt.
-    tolerance, label_tolerance
-        Angles that are sharp enough unless the caller says otherwise: what a
-        first round of float64 values reaches, and what one sharpening pass of
-        labels does.
-    held_out, held_out_boundary
-        Held-out inputs of the certificate, for values and for labels (where
-        each costs a bisection).
-    certificate_margin
-        Deviations on held-out inputs are explained by noise and the estimated
-        angle up to this factor: the angle is an estimate to within 3, and
-        gradients vary in length.
-    confidence
-        Of the certificate's bound.
-    blurred
-        Sine of the angle above which a basis is not called recovered.
-    saturated
-        Gradients in a row that must add nothing before a non-adaptive run
-        counts as complete.
-    """
-
-    scales: ValueScales = dataclasses.field(default_factory=ValueScales)
-    growth: GrowthConfig = dataclasses.field(default_factory=GrowthConfig)
-    label_scales: LabelScales = dataclasses.field(default_factory=LabelScales)
-    labels: LabelConfig = dataclasses.field(default_factory=LabelConfig)
-    step_share: float = 0.5
-    step_points: int = 12
-    tolerance: float = 1e-8
-    label_tolerance: float = 1e-10
-    held_out: int = 200
-    held_out_boundary: int = 40
-    certificate_margin: float = 20.0
-    confidence: float = 0.95
-    blurred: float = 0.1
-    saturated: int = 3
+__all__ = ["SpanResult", "SpanRun", "unseen_share"]
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -119,36 +65,18 @@ class SpanResult(RecoveryResult):
 
 
 class SpanRun:
-    """What every way of recovering shares: options, stages, the final result."""
+    """A run in search of a span: where it asks, what it found, and the final result.
 
-    def __init__(
-        self,
-        oracle: Oracle,
-        rng: np.random.Generator,
-        config: SpanConfig,
-        provenance: Provenance,
-        progress: Progress,
-        scale: float = 1.0,
-    ) -> None:
-        self.oracle, self.rng, self.config, self.scale = oracle, rng, config, scale
-        self.provenance, self.progress = provenance, progress
-        self.stages: list[StageReport] = []
+    ``oracle`` is the run's target, or one output of it.
+    """
+
+    def __init__(self, run: Run, oracle: Oracle, config: SpanConfig, scale: float = 1.0) -> None:
+        self.run, self.oracle, self.config, self.scale = run, oracle, config, scale
+        self.rng, self.progress = run.rng, run.progress
         self.search: SpanSearch | LabelSearch | None = None
         self.certificate: Certificate | None = None
         self.noise = 0.0  # of the noisiest output, once it is measured
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[dict[str, Any]]:
-        """Count queries and time of one stage; details may be added to the dict."""
-        details: dict[str, Any] = {}
-        before, start = self.oracle.queries.total, time.perf_counter()
-        try:
-            with self.oracle.stage(name):
-                yield details
-        finally:
-            spent = self.oracle.queries.total - before
-            seconds = time.perf_counter() - start
-            self.stages.append(StageReport(name, spent, seconds, details=details))
+        self.stage = run.stage
 
     def result(self, status: Status, message: str) -> SpanResult:
         """Return what was found so far."""
@@ -169,11 +97,16 @@ class SpanRun:
             status,
             message,
             self.oracle.queries,
-            self.provenance,
+            self.run.provenance,
             certificate=self.certificate,
-            stages=tuple(self.stages),
+            stages=tuple(self.run.stages),
             **found,
         )
+
+    def stopped(self, status: Status, message: str) -> SpanResult:
+        """Return what was found until something ended the run."""
+        found = 0 if self.search is None else len(self.search.basis)
+        return self.result(status, f"{message}; rank {found} had been found by then")
 
     def conclude(self, rank: int | None, finished: bool, unseen: str) -> SpanResult:
         """Turn the state of the search and the certificate into a status."""
@@ -190,7 +123,7 @@ class SpanRun:
                 f"{seen}, but the rank was said to be {rank}: the rest shows in no gradient "
                 f"above the noise; try other outputs, another scale, or sharper answers",
             )
-        if search.inconsistent or search.angle > self.config.blurred:
+        if search.inconsistent or search.angle * self.config.trust > 1.0:
             return self.result(
                 Status.ILL_CONDITIONED,
                 f"{seen}, estimated angle {search.angle:.1e}: further directions hide below "
@@ -216,10 +149,12 @@ class SpanRun:
         )
 
 
-def unseen_share(points: int, confidence: float, what: str) -> str:
+def unseen_share(points: int, what: str) -> str:
     """Say which share of inputs may show more although none of ``points`` did."""
-    share = 1.0 - (1.0 - confidence) ** (1.0 / points) if points else 1.0
+    if points == 0:
+        return f"the last {what} completed the span"
+    seen = Certificate.from_deviations(np.zeros(points), scale=1.0, tolerance=0.0)
     return (
-        f"no {what} left the span at {points} points in a row, so with {confidence:.0%} "
-        f"confidence fewer than {share:.1%} do"
+        f"no {what} left the span at {points} points in a row, so with {seen.confidence:.0%} "
+        f"confidence fewer than {seen.fraction_bound:.1%} do"
     )
