@@ -11,10 +11,10 @@ from unrelu.learner.compress import (
     drop_flat,
     merge_clusters,
 )
+from unrelu.learner.config import FaithfulConstants
 from unrelu.learner.formulas import (
     GAUSSIAN_PEAK,
     WIDE,
-    FaithfulConstants,
     bump_slope,
     bump_square_loss,
     bump_width,
@@ -61,7 +61,7 @@ def test_the_paper_s_formulas_at_constants_of_one():
     spread = 3 + math.sqrt(math.log(1 / delta))
     tau = search_range(r, delta, k, d, 0.2, one)
     assert tau == pytest.approx(k * r + k * spread / (delta * 0.2) + k * spread * log)
-    assert gradient_step(r, delta, k, d, one) == pytest.approx(delta * r / (4 * k * 3 + k * log))
+    assert gradient_step(r, delta, k, d) == pytest.approx(delta * r / (4 * k * 3 + k * log))
     norm, bias = neuron_bounds(0.5, delta, k, 2.0, 3.0)
     assert norm == 8.0
     assert bias == pytest.approx(0.5 * 16 * 2.0 * log + 12.0)

@@ -12,8 +12,8 @@ from unrelu.learner.algorithm import (
     learn_from_queries,
     learn_with_hints,
 )
-from unrelu.learner.formulas import FaithfulConstants
-from unrelu.learner.run import LearnerConfig
+from unrelu.learner.config import FaithfulConstants, LearnerConfig
+from unrelu.learner.request import Request
 from unrelu.oracles import as_oracle
 from unrelu.oracles.wrappers import Cast, Noisy, Rounded
 from unrelu.result import RecoveryResult, Status
@@ -152,7 +152,7 @@ def test_accuracy_degrades_with_the_noise_and_the_certificate_says_what_was_reac
     ],
 )
 def test_what_is_no_such_network_is_no_recovery_and_no_worse_than_affine(target):
-    config = LearnerConfig(lines=1, residual_lines=1)
+    config = LearnerConfig(lines=1)
     oracle = unrelu.connect(target, input_dim=3, output_dim=1, budget=100_000)
     result = learn(oracle, 1e-3, config=config)
     assert result.status in (Status.ASSUMPTION_VIOLATED, Status.PARTIAL)
@@ -166,7 +166,7 @@ def test_what_is_no_such_network_is_no_recovery_and_no_worse_than_affine(target)
 
 def test_a_deeper_network_is_told_apart():
     truth = planted.random_network(6, 12, 12, 1, rng=0, gain=2.0)
-    config = LearnerConfig(lines=2, residual_lines=3)
+    config = LearnerConfig(lines=2)
     result = learn(truth, 1e-3, config=config)
     assert result.status in (Status.ASSUMPTION_VIOLATED, Status.PARTIAL)
     assert result.network is not None
@@ -360,7 +360,7 @@ def test_a_certificate_that_fails_hands_its_points_to_the_search(width, center, 
 def test_a_point_that_no_neuron_explains_is_no_recovery():
     truth = planted.random_network(4, 3, 1, rng=0)
     x = np.random.default_rng(0).standard_normal((1, 4))
-    result = learn_with_hints(truth, (x, truth(x) + 1.0), epsilon=1e-3, rng=0)
+    result = learn_with_hints(truth, (x, truth(x) + 1.0), request=Request(1e-3), rng=0)
     assert result.status is Status.APPROXIMATED
     assert "1 stand out" in result.message
     assert error(result, truth) <= 1e-3
@@ -376,7 +376,7 @@ def test_lines_through_points_where_another_network_failed_come_first(seed):
     config = LearnerConfig(probes=10)  # rounding would give it away at 30,000 samples
     oracle = as_oracle(truth)
     result = learn_with_hints(
-        oracle, (inside, truth(inside)), epsilon=1e-2, rng=seed, config=config
+        oracle, (inside, truth(inside)), request=Request(1e-2), rng=seed, config=config
     )
     assert result.status is Status.RECOVERED
     assert result.queries.without_certificate <= 1000
@@ -384,7 +384,7 @@ def test_lines_through_points_where_another_network_failed_come_first(seed):
     height = np.abs(truth(across)).max()
     assert np.abs(result.network(across) - truth(across)).max() <= 1e-3 * height
     with pytest.raises(InvalidInput, match="hints"):
-        learn_with_hints(truth, (inside, truth(inside)[:1]), epsilon=1e-2)
+        learn_with_hints(truth, (inside, truth(inside)[:1]), request=Request(1e-2))
 
 
 def test_an_output_too_quiet_for_epsilon_is_named():

@@ -16,18 +16,37 @@ import dataclasses
 from collections.abc import Callable
 
 import numpy as np
+import scipy.special
 
 from unrelu._types import FloatArray
 from unrelu.core.pieces import fit_piece
 
 __all__ = [
-    "NoiseConfig",
+    "AGREES",
+    "NORMAL_MEDIAN",
+    "RARE",
     "NoiseModel",
     "Samples",
     "answer_grid",
+    "cluster_of",
+    "decimal_step",
     "estimate_noise",
+    "is_single",
     "noise_by_norm",
+    "scatter_of",
 ]
+
+RARE = 6.0
+"""Deviations that one Gaussian error in 1e9 exceeds."""
+AGREES = 2.0 * RARE
+"""Deviations within which an answer agrees with a prediction: a deviation that a few answers
+tell is good within a factor of two, and a true miss is usually millions."""
+NORMAL_MEDIAN = float(scipy.special.ndtri(0.75))
+"""Median magnitude of a Gaussian error, in deviations: 0.6745."""
+_SPACING = 1e-5
+"""Distance of a cluster's points, relative to the local scale of the line. Small, so that a
+kink inside is rare; large, so that all bits of the inputs change, those of a target that casts
+to float32 included."""
 
 Samples = tuple[FloatArray, FloatArray]
 """Points ``(n,)`` on a line and the answers there, ``(n, m)``."""
@@ -82,7 +101,7 @@ class NoiseModel:
             those beyond tell ``growth``.
         """
         answers = answers * levels
-        eps, quantum = answer_grid(answers, NoiseConfig())
+        eps, quantum = answer_grid(answers)
         size = 0.5 * eps * np.abs(answers) / levels
         far = np.zeros(len(size), dtype=bool) if norms is None else norms > near
         absolute, growth = self.absolute, self.growth
@@ -97,7 +116,7 @@ class NoiseModel:
 
         Log-odds of rounded probabilities are as precise as these are far from 0 and 1.
         """
-        scatter = [_scatter(t, y) for t, y in clusters if len(t) > 2]
+        scatter = [scatter_of(t, y) for t, y in clusters if len(t) > 2]
         if not scatter:
             return self
         usual = np.median(np.array(scatter), axis=0)
@@ -108,33 +127,6 @@ class NoiseModel:
         return NoiseModel(self.absolute + absolute, self.growth + growth)
 
 
-@dataclasses.dataclass(frozen=True)
-class NoiseConfig:
-    """Sizes of the calibration."""
-
-    points: int = 4
-    """Points per cluster: two more than a line needs."""
-    spacing: float = 1e-5
-    """Distance of a cluster's points, relative to the local scale of the line. Small, so
-    that a kink inside is rare; large, so that all bits of the inputs change, those of a
-    target that casts to float32 included."""
-    floor: float = 0.5
-    """Never less than this many units in the last place of the answers."""
-    silent: float = 1e-19
-    zero: float = 1e-30
-    """Nor less than this part of the largest answer, nor than ``zero``."""
-    outlier: float = 1e6
-    """Scatter this many times above the median is a kink in the cluster; less may be noise
-    that is larger on one side of a hyperplane, where large terms cancel."""
-    outlier_coarse: float = 10.0
-    """The same where answers are coarser than ``exact``: kinks stand out less there, and
-    rounding inside the target hides below that of the answers."""
-    exact: float = 1e-11
-    """Scatter over the size of answers up to which they count as exact float64."""
-    max_decimals: int = 9
-    """Answers that all end at this decimal or before are taken for rounded ones."""
-
-
 def estimate_noise(
     ask: Callable[[FloatArray], FloatArray],
     norm: Callable[[FloatArray], FloatArray],
@@ -142,7 +134,6 @@ def estimate_noise(
     scales: FloatArray,
     *,
     near: float,
-    config: NoiseConfig | None = None,
 ) -> tuple[NoiseModel, list[Samples]]:
     """Ask small clusters of points on a line, and fit the model to their scatter.
 
@@ -165,75 +156,110 @@ def estimate_noise(
     model, clusters
         The clusters' points and answers, for a line search to start from.
     """
-    config = NoiseConfig() if config is None else config
-    steps = (np.arange(config.points) - 0.5 * (config.points - 1)) * config.spacing
-    grid = positions[:, None] + scales[:, None] * steps
+    grid = cluster_of(positions, scales)
     answers = ask(grid.ravel())
     answers = answers.reshape(*grid.shape, -1)
     clusters: list[Samples] = [(t, y) for t, y in zip(grid, answers, strict=True)]
     norms = norm(positions)
-    scatter = np.array([_scatter(t, y) for t, y in clusters])
+    scatter = np.array([scatter_of(t, y) for t, y in clusters])
     level = np.abs(answers).max(axis=1)
-    eps, quantum = answer_grid(answers, config)
+    eps, quantum = answer_grid(answers)
     is_near = norms <= near
     if not is_near.any():
         is_near = norms <= norms.min()
     far = ~is_near
-    absolute = _upper(scatter[is_near], level[is_near], config)
-    absolute = np.maximum(absolute, config.floor * eps * np.median(level[is_near], axis=0))
+    absolute = _upper(scatter[is_near], level[is_near])
+    absolute = np.maximum(absolute, 0.5 * eps * np.median(level[is_near], axis=0))
     growth = np.zeros_like(absolute)
     if far.any():
         reach = norms[far][:, None]
-        growth = _upper(scatter[far] / reach, level[far] / reach, config)
-        growth = np.maximum(growth, config.floor * eps * np.median(level[far] / reach, axis=0))
+        growth = _upper(scatter[far] / reach, level[far] / reach)
+        growth = np.maximum(growth, 0.5 * eps * np.median(level[far] / reach, axis=0))
     # An output that is zero everywhere still needs a scale to be compared with.
-    least = max(config.silent * float(level[is_near].max()), config.zero)
+    least = float(np.finfo(np.float64).eps) ** 2 * (float(level[is_near].max()) or 1.0)
     absolute = np.maximum(absolute, max(quantum / np.sqrt(12.0), least))
     return NoiseModel(absolute, growth), clusters
 
 
-def noise_by_norm(norms: FloatArray, residuals: FloatArray, groups: int = 12) -> FloatArray:
+def cluster_of(positions: FloatArray, scales: FloatArray) -> FloatArray:
+    """Return clusters of four points of a line, two more than a line needs, ``(c, 4)``.
+
+    Parameters
+    ----------
+    positions, scales
+        Middles of the clusters and the local length scale there, ``(c,)``.
+    """
+    return np.asarray(positions[:, None] + scales[:, None] * _SPACING * (np.arange(4) - 1.5))
+
+
+def noise_by_norm(norms: FloatArray, residuals: FloatArray) -> FloatArray:
     """Return the deviation of each residual as those at similar norms show it, ``(n, m)``.
 
-    Inputs are grouped by norm, each group's deviation is taken from its median
-    residual, and interpolated in between.
+    Inputs are grouped by norm, each group's deviation is taken from its median residual, and
+    interpolated in between. There are about as many groups as the cube root of their number,
+    an even one: halves that differ are not mixed.
     """
-    order = np.array_split(np.argsort(norms), max(1, min(groups, len(norms) // 20)))
+    order = np.array_split(np.argsort(norms), 2 * max(1, round(0.5 * np.cbrt(len(norms)))))
     centres = np.array([np.median(norms[i]) for i in order])
-    size = np.array([np.median(np.abs(residuals[i]), axis=0) for i in order]) / 0.6745
+    size = np.array([np.median(np.abs(residuals[i]), axis=0) for i in order]) / NORMAL_MEDIAN
     size = np.maximum(size, 1e-3 * size.max(axis=0))
     size = np.maximum(size, np.finfo(np.float64).tiny)
     return np.stack([np.interp(norms, centres, column) for column in size.T], axis=1)
 
 
-def answer_grid(answers: FloatArray, config: NoiseConfig) -> tuple[float, float]:
+def is_single(answers: FloatArray) -> bool:
+    """Whether all answers are float32 numbers."""
+    with np.errstate(over="ignore"):
+        return bool((answers.astype(np.float32) == answers).all())
+
+
+def decimal_step(answers: FloatArray) -> float:
+    """Return the step of the decimal grid on which all answers lie; 0 where there is none.
+
+    Of the numbers of their own precision at least ten must lie between two of the grid: n
+    others are all on it with odds of ``10^-n``.
+    """
+    size = max(1.0, float(np.abs(answers).max(initial=0.0)))
+    finest = float(np.finfo(np.float32 if is_single(answers) else np.float64).eps) * size
+    for decimals in range(np.finfo(np.float64).precision):
+        step = 10.0**-decimals
+        if step < 10.0 * finest:
+            break
+        if bool((np.round(answers, decimals) == answers).all()):
+            return step
+    return 0.0
+
+
+def answer_grid(answers: FloatArray) -> tuple[float, float]:
     """Return the answers' relative precision and the step of their decimal grid, or 0.
 
     Rounded answers may repeat exactly within a cluster, where the scatter says
     nothing about their error; the grid they lie on does.
     """
-    with np.errstate(over="ignore"):
-        single = bool((answers.astype(np.float32).astype(np.float64) == answers).all())
-    eps = float(np.finfo(np.float32 if single else np.float64).eps)
+    double = float(np.finfo(np.float64).eps)
     if answers.max() == answers.min():
-        return float(np.finfo(np.float64).eps), 0.0
-    for decimals in range(config.max_decimals + 1):
-        if bool((np.round(answers, decimals) == answers).all()):
-            return float(np.finfo(np.float64).eps), 10.0**-decimals
-    return eps, 0.0
+        return double, 0.0
+    step = decimal_step(answers)
+    if step > 0.0:
+        return double, step
+    return float(np.finfo(np.float32).eps) if is_single(answers) else double, 0.0
 
 
-def _scatter(t: FloatArray, y: FloatArray) -> FloatArray:
+def scatter_of(t: FloatArray, y: FloatArray) -> FloatArray:
     """Root mean square residual of a line through the points, per output."""
     piece = fit_piece(t, y, np.ones_like(y))
     residual = y - piece.value - np.outer(t - piece.center, piece.slope)
     return np.asarray(np.sqrt((residual**2).sum(axis=0) / max(1, len(t) - 2)))
 
 
-def _upper(values: FloatArray, level: FloatArray, config: NoiseConfig) -> FloatArray:
-    """Largest value per output, those left out that only a kink in the cluster explains."""
+def _upper(values: FloatArray, level: FloatArray) -> FloatArray:
+    """Largest scatter per output, that left out which only a kink in the cluster explains.
+
+    A kink bends answers by their size times the width of a cluster, noise by the usual
+    scatter: what is above the geometric mean of the two is a kink. Noise itself may be larger
+    on one side of a hyperplane, where large terms cancel.
+    """
     middle = np.median(values, axis=0)
-    exact = middle <= config.exact * np.median(level, axis=0)
-    limit = np.where(exact, config.outlier, config.outlier_coarse) * middle
-    usual = (values <= limit) | (middle == 0)
+    kinked = np.sqrt(_SPACING * np.median(level, axis=0) * middle)
+    usual = (values <= np.maximum(AGREES * middle, kinked)) | (middle == 0)
     return np.asarray(np.where(usual, values, 0.0).max(axis=0))

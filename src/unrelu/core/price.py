@@ -15,9 +15,9 @@ __all__ = [
     "Allowance",
     "Price",
     "price_any_depth",
+    "price_between",
     "price_halfspaces",
     "price_labels",
-    "price_learner",
     "price_lowest_layer",
     "price_noisy",
     "price_span",
@@ -91,7 +91,8 @@ class Allowance:
             )
 
 
-def _range(low: float, high: float) -> Price:
+def price_between(low: float, high: float) -> Price:
+    """Return a price between two guesses of a formula that is fitted to tables of runs."""
     return round(low / MARGIN), round(high * MARGIN)
 
 
@@ -108,7 +109,7 @@ def price_two_layer(
 
     # In a part of space a line meets fewer of the hyperplanes.
     most = hyperplanes * (UNSURE**2 if orthant else UNSURE)
-    return _range(price(max(1.0, hyperplanes / UNSURE)), price(max(1.0, most)))
+    return price_between(price(max(1.0, hyperplanes / UNSURE)), price(max(1.0, most)))
 
 
 def price_three_layer(
@@ -129,33 +130,21 @@ def price_three_layer(
         # Lines that end where a probability does must be drawn several times.
         return parameters * each * (3.0 if coarse or log_odds else 1.0) + 12_300.0
 
-    return _range(price(max(1.0, hyperplanes / UNSURE)), price(max(1.0, hyperplanes * UNSURE)))
-
-
-def price_learner(
-    d: int, neurons: float, *, coarse: bool = False, samples: Price = (8_000, 28_000)
-) -> Price:
-    """Return the price of learning to an error, with so many samples and held-out inputs."""
-
-    def price(k: float) -> float:
-        return k * (d + 2.0) * (10.0 if coarse else 2.5)
-
-    least, most = samples
-    return _range(
-        price(max(1.0, neurons / UNSURE)) + least, price(max(1.0, neurons * UNSURE)) + most
+    return price_between(
+        price(max(1.0, hyperplanes / UNSURE)), price(max(1.0, hyperplanes * UNSURE))
     )
 
 
 def price_span(d: int, m: int, ranks: tuple[float, float]) -> Price:
     """Return the price of a span of a rank between two guesses, from values."""
     low, high = (rank * d * (1.0 / m + 100.0 / d) + 600.0 for rank in ranks)
-    return _range(low, high)
+    return price_between(low, high)
 
 
 def price_span_from_labels(d: int, ranks: tuple[float, float]) -> Price:
     """Return the same from labels: a bisection a normal's entry."""
     low, high = (rank * (60.0 * d + 4000.0) for rank in ranks)
-    return _range(low, high)
+    return price_between(low, high)
 
 
 def price_halfspaces(d: int, facets: tuple[float, float]) -> Price:
@@ -164,7 +153,7 @@ def price_halfspaces(d: int, facets: tuple[float, float]) -> Price:
     A facet takes d lines to see its slopes, and d more to measure them.
     """
     least, most = facets
-    return _range(least * (50.0 * d + 150.0) + 3_500.0, most * (65.0 * d + 450.0) + 8_000.0)
+    return price_between(least * (50.0 * d + 150.0) + 3_500.0, most * (65.0 * d + 450.0) + 8_000.0)
 
 
 def price_lowest_layer(
@@ -177,13 +166,13 @@ def price_lowest_layer(
         60.0 * d * count * decrease / math.log(factor)
         for count, factor in zip(units, (12.0, 2.0), strict=True)
     )
-    return _range(samples + low, samples + high + 2_000.0)
+    return price_between(samples + low, samples + high + 2_000.0)
 
 
 def price_labels(d: int, classes: int, units: float) -> Price:
     """Return the price of a network from labels: a search, then a bisection a parameter."""
     parameters = units * (d + 1.0) + max(1, classes - 1) * (units + 1.0)
-    return _range(60.0 * parameters + 6_000.0, 600.0 * parameters + 30_000.0 * classes)
+    return price_between(60.0 * parameters + 6_000.0, 600.0 * parameters + 30_000.0 * classes)
 
 
 def price_any_depth(d: int, m: int, hyperplanes: float) -> Price:
@@ -192,7 +181,7 @@ def price_any_depth(d: int, m: int, hyperplanes: float) -> Price:
     def price(k: float, each: float) -> float:
         return k * (d + 1.0 + m) * each + 12_300.0
 
-    return _range(price(hyperplanes, 4.0), price(hyperplanes, 15.0))
+    return price_between(price(hyperplanes, 4.0), price(hyperplanes, 15.0))
 
 
 def price_noisy(d: int, m: int, hyperplanes: float) -> Price:
@@ -202,4 +191,6 @@ def price_noisy(d: int, m: int, hyperplanes: float) -> Price:
         parameters = k * (d + 1.0 + m) + m
         return 1500.0 + 60.0 * k + 4.0 * parameters / m + 3.0 * d + 1300.0
 
-    return _range(price(max(1.0, hyperplanes / UNSURE)), price(max(1.0, hyperplanes * UNSURE)))
+    return price_between(
+        price(max(1.0, hyperplanes / UNSURE)), price(max(1.0, hyperplanes * UNSURE))
+    )

@@ -25,7 +25,7 @@ from unrelu._types import BoolArray, FloatArray, IntArray
 from unrelu.core.answers import look_for_probabilities
 from unrelu.core.fit import FitConfig, Fitted, Layered, fit_network
 from unrelu.core.links import Link, apply_link
-from unrelu.core.noise import NoiseConfig, NoiseModel, answer_grid
+from unrelu.core.noise import NoiseModel, answer_grid
 from unrelu.core.record import Remembered
 
 __all__ = ["Answers", "Kind", "Seen"]
@@ -78,7 +78,7 @@ class Answers:
     def __init__(self, oracle: Remembered, kind: Kind, first: FloatArray) -> None:
         self.oracle, self.kind = oracle, kind
         self.inputs, self.outputs = oracle.input_dim, oracle.output_dim
-        self.eps, self.step = answer_grid(first, NoiseConfig())
+        self.eps, self.step = answer_grid(first)
         self.single = self.eps > np.finfo(np.float64).eps or self.step > 0
         self.reference = int(np.argmax(first.mean(axis=0)))  # underflows last
         # Of rounded probabilities nothing else can be measured; else a line will tell.

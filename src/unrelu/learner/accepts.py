@@ -8,9 +8,12 @@ import functools
 import numpy as np
 
 from unrelu.core.explain import NOISE_MULTIPLE, contradicted, contradictions_of
-from unrelu.core.price import Price, price_learner
+from unrelu.core.noise import AGREES
+from unrelu.core.price import Price
 from unrelu.core.record import Remembered
 from unrelu.learner.algorithm import LearnerResult, learn_with_hints
+from unrelu.learner.price import price_learner
+from unrelu.learner.request import Request
 from unrelu.lines.facts import EXACT_COPY, Facts, Merit, Offer
 from unrelu.progress import Progress
 from unrelu.result import Certificate, RecoveryResult, Status
@@ -20,8 +23,7 @@ __all__ = ["learned_copy", "price_of_learning"]
 LEARNER = "learn_from_queries"
 
 EPSILON = (1e-3, 0.3)
-NOISE_TO_EPSILON = 10.0
-"""Error asked for, over the spread of the answers: ten times the noise within these limits."""
+"""Limits of the error asked for, over the spread of the answers: what agrees within the noise."""
 HELD_OUT = 20_000
 """Inputs of the certificate at most; what may hide from more has its price."""
 
@@ -49,7 +51,7 @@ def learned_copy(facts: Facts) -> Offer | None:
     else:
         return None
     spread = facts.diagnosis.scale or 1.0
-    epsilon = float(np.clip(NOISE_TO_EPSILON * facts.diagnosis.noise / spread, *EPSILON))
+    epsilon = float(np.clip(AGREES * facts.diagnosis.noise / spread, *EPSILON))
     return Offer(
         LEARNER, f"learning to an error of {epsilon:.1g} of the answers' spread", reason,
         Merit.COPY, price_of_learning(facts), functools.partial(_learn, facts, epsilon), epsilon,
@@ -62,9 +64,7 @@ def _learn(
     learned = learn_with_hints(
         target,
         facts.contradicting(),
-        epsilon=epsilon,
-        relative=True,
-        certificate_samples=HELD_OUT,
+        request=Request(epsilon, relative=True, certificate_samples=HELD_OUT),
         rng=rng,
         progress=progress,
     )

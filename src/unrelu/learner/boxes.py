@@ -12,8 +12,8 @@ import numpy as np
 
 from unrelu._types import FloatArray
 from unrelu.errors import InvalidInput
+from unrelu.learner.config import FaithfulConstants
 from unrelu.learner.formulas import (
-    FaithfulConstants,
     coefficient_bound,
     gradient_step,
     interval_length,
@@ -65,9 +65,9 @@ def plan_faithful(
     gap = separation(epsilon, constants)
     r = interval_length(gap, delta, bounds.width, d, constants)
     tau = search_range(r, delta, bounds.width, d, bounds.smallest, constants)
-    alpha = gradient_step(r, delta, bounds.width, d, constants)
+    alpha = gradient_step(r, delta, bounds.width, d)
     count = 2.0 * tau / r
-    if not math.isfinite(count) or count > 1e12:
+    if not math.isfinite(count) or count * np.finfo(np.float64).eps > 1.0:
         raise InvalidInput(
             f"the paper's formulas ask for {count:.2g} intervals; relax `constants`, raise "
             "epsilon, or leave `faithful` off"
@@ -121,17 +121,14 @@ def get_neurons(
     bounds: FaithfulBounds,
     constants: FaithfulConstants,
     rng: np.random.Generator,
-    max_intervals: int,
-    tolerance: float = 1e-6,
+    most: int,
 ) -> tuple[FloatArray, FloatArray, FaithfulPlan]:
     """GETNEURONS(epsilon, delta), Algorithm 3, for a scalar function.
 
     Parameters
     ----------
-    max_intervals
-        More than this are refused, with the count that the formulas ask for.
-    tolerance
-        Differences that agree within this part of the largest are listed once.
+    most
+        More queries than this are refused, with the count that the formulas ask for.
 
     Returns
     -------
@@ -140,10 +137,10 @@ def get_neurons(
     """
     d = oracle.input_dim
     plan = plan_faithful(epsilon, delta, d, bounds, constants)  # lines 3-5
-    if plan.intervals > max_intervals:
+    if plan.queries > most:
         raise InvalidInput(
             f"the paper's formulas ask for {plan.intervals:,} intervals and "
-            f"{plan.queries:,} queries, over the limit of {max_intervals:,} intervals; relax "
+            f"{plan.queries:,} queries, over the limit of {most:,}; relax "
             "`constants`, raise epsilon, or leave `faithful` off"
         )
     x0 = rng.standard_normal(d)  # line 2, Definition 4.1
@@ -157,15 +154,17 @@ def get_neurons(
     # The paper writes neurons relative to x0 = 0 on the line; in space the affine piece
     # with gradient g and intercept b at t = 0 is g.x + (b - g.x0).
     pieces = np.column_stack([gradients, intercepts - gradients @ x0])
-    scale = max(float(np.abs(pieces).max()), np.finfo(np.float64).tiny)
-    pieces = distinct_rows(pieces, tolerance * scale)
+    # Rounding of answers as large as the range, over a step; half of the digits left are taken.
+    rounding = np.finfo(np.float64).eps * plan.range / plan.step
+    same = math.sqrt(rounding) * max(float(np.abs(pieces).max()), np.finfo(np.float64).tiny)
+    pieces = distinct_rows(pieces, same)
     i, j = np.nonzero(~np.eye(len(pieces), dtype=bool))  # line 11: ordered pairs
     neurons = pieces[i] - pieces[j]  # line 12
     norm, bias = neuron_bounds(plan.separation, delta, bounds.width, bounds.norm, bounds.bias)
-    inside = (np.linalg.norm(neurons[:, :-1], axis=1) <= norm * (1.0 + 1e-9)) & (
-        np.abs(neurons[:, -1]) <= bias * (1.0 + 1e-9) + 1e-9
+    inside = (np.linalg.norm(neurons[:, :-1], axis=1) <= norm + same) & (
+        np.abs(neurons[:, -1]) <= bias + same
     )  # line 13, equation (14)
-    neurons = distinct_rows(neurons[inside], tolerance * scale)  # line 14
+    neurons = distinct_rows(neurons[inside], same)  # line 14
     return neurons[:, :-1], neurons[:, -1], plan
 
 
@@ -177,9 +176,10 @@ def learn_from_queries_as_printed(
     bounds: FaithfulBounds,
     constants: FaithfulConstants,
     rng: np.random.Generator,
-    max_intervals: int,
+    most: int,
+    each: float,
 ) -> tuple[ReLUNetwork, FaithfulPlan]:
-    """LEARNFROMQUERIES(epsilon, delta), Algorithm 4."""
+    """LEARNFROMQUERIES(epsilon, delta), Algorithm 4, with ``each`` samples a coefficient."""
     d = oracle.input_dim
     with oracle.stage("get neurons"):
         weights, biases, plan = get_neurons(  # line 1
@@ -189,10 +189,10 @@ def learn_from_queries_as_printed(
             bounds=bounds,
             constants=constants,
             rng=rng,
-            max_intervals=max_intervals,
+            most=most,
         )
     count = len(weights)
-    n = int(constants.samples * (count + d + 1))
+    n = math.ceil(each * (count + d + 1))
     radius = math.sqrt(d) + math.sqrt(2.0 * math.log(1.0 / delta)) + 1.0
     x = rng.standard_normal((2 * n, d))
     x = x[np.linalg.norm(x, axis=1) <= radius][:n]  # line 2, Definition 4.12

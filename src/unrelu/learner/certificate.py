@@ -20,13 +20,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import scipy.special
 
 from unrelu._types import BoolArray, FloatArray
-from unrelu.core.noise import NoiseModel
+from unrelu.learner.config import LearnerConfig
 from unrelu.learner.formulas import (
     WIDE,
     bump_slope,
@@ -39,32 +39,60 @@ from unrelu.learner.formulas import (
 from unrelu.oracles.base import Oracle
 from unrelu.result import Certificate
 
-__all__ = ["LearnerCertificateConfig", "SquareLoss", "certify_square_loss"]
+__all__ = ["Claim", "SquareLoss", "certify_square_loss"]
+
+Function = Callable[[FloatArray], FloatArray]
 
 
 @dataclasses.dataclass(frozen=True)
-class LearnerCertificateConfig:
-    """Sizes of the certificate."""
+class Claim:
+    """What a certificate is to vouch for.
 
-    least: int = 5000
-    """Gaussian samples."""
-    least_wide: int = 2500
-    """Wide samples at least: what was assumed may be wrong, and they are cheap."""
-    most: int = 1_000_000
-    """Samples at most, of both kinds; where a thinner bump would need more, the bound says so."""
-    hidden: float = 0.25
-    """Part of epsilon^2 that unseen bumps may take, when the number of samples is chosen."""
-    stands_out: float = 5.0
-    """Deviation over epsilon from which a point is a hit, beside the noise. Neurons that samples
-    agree with miss by a third of epsilon, root mean square, and twice that at wide inputs."""
-    noise: float = 6.0
-    """Deviations of the noise added to that: one answer in 1e9 exceeds them."""
-    coarse: float = 2e-8
-    """Noise over the spread above which Gaussian points are asked twice: the product of two
-    residuals with independent noise has mean (F - F')^2, without the noise's variance."""
-    glance: int = 500
-    """Wide inputs asked first, twice as many then, and so on up to ``batch``."""
-    batch: int = 50_000
+    Attributes
+    ----------
+    network
+        F'.
+    found
+        The same before neurons were merged or left out for being flat. What that costs is
+        arithmetic, in which nothing hides; far out it would stand out for no reason.
+    epsilon, delta
+        Root mean square error asked for, in answer units, and the odds of being wrong.
+    total
+        V: what the norms of the neurons of F and ``found`` that differ add up to, at most.
+    allowed
+        How far an answer may lie from ``found``, ``(n, d) -> (n,)``; beyond it stands out.
+    missed
+        The same without the noise of the answers.
+    noisy
+        Whether answers carry more noise than float64's digits.
+    facts
+        What else was assumed, for the certificate's details.
+    """
+
+    network: Function
+    found: Function
+    epsilon: float
+    delta: float
+    total: float
+    allowed: Function
+    missed: Function
+    noisy: bool
+    facts: Mapping[str, float | str]
+
+    @property
+    def half(self) -> float:
+        """Odds for the sampling error of what is seen, and for what is not."""
+        return 0.5 * self.delta
+
+    def stands_out(self, x: FloatArray, y: FloatArray) -> BoolArray:
+        """Tell which answers contradict what was found, ``(n,)``."""
+        return np.asarray(np.linalg.norm(y - self.found(x), axis=1) > self.allowed(x))
+
+    def unseen(self, asked: int, hits: int) -> float:
+        """Return the largest square loss of what so many wide inputs met so seldom."""
+        return bump_square_loss(
+            wide_width(asked, hits_bound(hits, self.half)), bump_slope(self.total)
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,99 +128,71 @@ class SquareLoss:
 
 def certify_square_loss(
     oracle: Oracle,
-    network: Callable[[FloatArray], FloatArray],
+    claim: Claim,
     *,
-    found: Callable[[FloatArray], FloatArray],
-    epsilon: float,
-    delta: float,
-    total: float,
-    noise: NoiseModel,
-    facts: dict[str, float | str],
     expect: Callable[[int], None],
     rng: np.random.Generator,
-    config: LearnerCertificateConfig,
+    config: LearnerConfig,
     patient: bool = True,
 ) -> SquareLoss:
     """Compare at fresh inputs, Gaussian and wide.
 
     Parameters
     ----------
-    network
-        F'.
-    found
-        The same before neurons were merged or left out for being flat. What that costs is
-        arithmetic, in which nothing hides; far out it would stand out for no reason.
-    epsilon
-        Root mean square error asked for, in answer units.
-    total
-        V: what the norms of the neurons of F and ``found`` that differ add up to, at most.
-    noise
-        Of the answers.
-    facts
-        What else was assumed, for the certificate's details.
     expect
         Told how many inputs will be asked, before they are.
     patient
         If not, the first inputs that stand out end it: they are for a search, and the
         certificate that follows is another one.
     """
-    half = 0.5 * delta  # for the sampling error of what is seen, and for what is not
-    slope = bump_slope(total)
-    few = hits_bound(0, half)
-    need = wide_samples(bump_width(config.hidden * epsilon**2, slope), few)
-    n, wide = _sizes(oracle, need, config)
+    few = hits_bound(0, claim.half)
+    narrow = bump_width(config.share * claim.epsilon**2, bump_slope(claim.total))
+    n, wide = _sizes(oracle, wide_samples(narrow, few), config)
     expect(2 * n + wide)
-
-    def stand_out(x: FloatArray, y: FloatArray) -> BoolArray:
-        limit = config.noise * np.linalg.norm(noise.at(x), axis=1)
-        away = np.linalg.norm(y - found(x), axis=1)
-        return np.asarray(away > config.stands_out * epsilon + limit)
 
     def in_vain(hits: int) -> bool:
         if not patient:
             return hits > 0
-        return bump_square_loss(wide_width(wide, hits_bound(hits, half)), slope) > epsilon**2
+        return claim.unseen(wide, hits) > claim.epsilon**2
 
-    far = _ask_wide(oracle, wide, stand_out, in_vain, rng, config)
+    far = _ask_wide(oracle, wide, claim.stands_out, in_vain, rng, config)
     cut = not patient and len(far.hit_x) > 0
-    x = rng.standard_normal((min(n, config.glance) if cut else n, oracle.input_dim))
+    x = rng.standard_normal((max(1, n // 10) if cut else n, oracle.input_dim))
     answers = oracle(x)
-    residual = answers - network(x)
-    square = (residual**2).sum(axis=1)
-    again = None if cut else _asked_twice(oracle, x, answers, noise, config)
-    if again is not None:
-        square = (residual * (again - network(x))).sum(axis=1)
-    hit = stand_out(x, answers)
-    hit_inputs = np.concatenate([x[hit], far.hit_x])
-    hit_answers = np.concatenate([answers[hit], far.hit_y])
+    residual = answers - claim.network(x)
+    # The product of two residuals with independent noise has mean (F - F')^2, without the
+    # noise's variance.
+    again = None if cut or not claim.noisy else _asked_twice(oracle, x)
+    other = residual if again is None else again - claim.network(x)
+    square = (residual * other).sum(axis=1)
+    hit = claim.stands_out(x, answers)
+    hits = np.concatenate([x[hit], far.hit_x]), np.concatenate([answers[hit], far.hit_y])
     mean = max(float(square.mean()), 0.0)
     spread = float(square.std(ddof=1)) if len(x) > 1 else math.inf
+    seen = mean + float(scipy.special.ndtri(1.0 - claim.half)) * spread / math.sqrt(len(x))
     # Below the limit of a hit, a rare deviation loses little even where it is unseen.
-    seen = mean + float(scipy.special.ndtri(1.0 - half)) * spread / math.sqrt(len(x))
-    seen += few / len(x) * (config.stands_out * epsilon) ** 2
-    narrowest = wide_width(far.asked, hits_bound(len(hit_inputs), half))
-    unseen = bump_square_loss(narrowest, slope)
-    bound = seen + unseen
+    seen += few / len(x) * float(np.mean(claim.missed(x) ** 2))
+    unseen = claim.unseen(far.asked, len(hits[0]))
     certificate = Certificate.from_deviations(
         np.linalg.norm(residual, axis=1),
         scale=float(np.sqrt(answers.var(axis=0).sum())),
-        tolerance=epsilon,
-        confidence=1.0 - delta,
+        tolerance=claim.epsilon,
+        confidence=1.0 - claim.delta,
         details={
             "square loss": mean,
-            "square loss bound": bound,
-            "root mean square bound": math.sqrt(bound),
+            "square loss bound": seen + unseen,
+            "root mean square bound": math.sqrt(seen + unseen),
             "part of unseen bumps": unseen,
-            "narrowest bump that could be seen": narrowest,
+            "narrowest bump that could be seen": wide_width(
+                far.asked, hits_bound(len(hits[0]), claim.half)
+            ),
             "wide inputs": far.asked,
-            "inputs that stand out": len(hit_inputs),
+            "inputs that stand out": len(hits[0]),
             "answers per point": 1 if again is None else 2,
-            **facts,
+            **claim.facts,
         },
     )
-    return SquareLoss(
-        certificate, bound, x, answers, far.x, far.y, hit_inputs, hit_answers, cut_short=cut
-    )
+    return SquareLoss(certificate, seen + unseen, x, answers, far.x, far.y, *hits, cut_short=cut)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,24 +209,24 @@ class _Wide:
 def _ask_wide(
     oracle: Oracle,
     count: int,
-    stand_out: Callable[[FloatArray, FloatArray], BoolArray],
+    stands_out: Callable[[FloatArray, FloatArray], BoolArray],
     in_vain: Callable[[int], bool],
     rng: np.random.Generator,
-    config: LearnerCertificateConfig,
+    config: LearnerConfig,
 ) -> _Wide:
     """Ask wide inputs, ever more at a time, until the rest would be asked in vain."""
     none = np.empty((0, oracle.input_dim)), np.empty((0, oracle.output_dim))
     first, hits = [none], [none]
-    asked, size = 0, config.glance
+    asked, size = 0, max(1, config.held_out // 10)
     while asked < count:
         x = WIDE * rng.standard_normal((min(size, count - asked), oracle.input_dim))
         y = oracle(x)
-        out = stand_out(x, y)
+        out = stands_out(x, y)
         hits.append((x[out], y[out]))
-        if asked < config.least_wide:
+        if asked < config.held_out // 2:
             first.append((x, y))
         asked += len(x)
-        size = min(2 * size, config.batch)
+        size = min(2 * size, 10 * config.held_out)
         if in_vain(sum(len(some) for some, _ in hits)):
             break
     x, y = (np.concatenate(arrays) for arrays in zip(*first, strict=True))
@@ -234,26 +234,19 @@ def _ask_wide(
     return _Wide(x, y, hit_x, hit_y, asked)
 
 
-def _sizes(oracle: Oracle, need: float, config: LearnerCertificateConfig) -> tuple[int, int]:
+def _sizes(oracle: Oracle, need: float, config: LearnerConfig) -> tuple[int, int]:
     """Return how many Gaussian and wide samples are asked, within the budget."""
     most = config.most
     budget = oracle.meter.budget
     if budget is not None:
         most = max(1, min(most, budget - oracle.queries.total))
-    n = min(config.least, max(1, 2 * most // 3))
-    return n, min(max(math.ceil(min(need, most)), config.least_wide), most - n)
+    n = min(config.held_out, max(1, 2 * most // 3))
+    return n, min(max(math.ceil(min(need, most)), config.held_out // 2), most - n)
 
 
-def _asked_twice(
-    oracle: Oracle,
-    x: FloatArray,
-    answers: FloatArray,
-    noise: NoiseModel,
-    config: LearnerCertificateConfig,
-) -> FloatArray | None:
-    """Ask a second time where answers are noisy and the budget allows it."""
+def _asked_twice(oracle: Oracle, x: FloatArray) -> FloatArray | None:
+    """Ask a second time where the budget allows it."""
     budget = oracle.meter.budget
-    room = budget is None or budget - oracle.queries.total >= len(x)
-    if not room or float(noise.absolute.max()) <= config.coarse * float(answers.std()):
+    if budget is not None and budget - oracle.queries.total < len(x):
         return None
     return oracle(x, repeat=1)

@@ -14,7 +14,6 @@ import numpy as np
 
 from unrelu._types import FloatArray
 from unrelu.core.explain import Contradictions, Result, find_contradictions, withdrawn
-from unrelu.core.record import Record, Remembered
 from unrelu.learner.run import Learning
 from unrelu.result import Status
 
@@ -28,31 +27,31 @@ class _WithinEpsilon:
     none that it can be compared with.
     """
 
-    def __init__(self, run: Learning, record: Record) -> None:
-        self.run, self.reach = run, math.inf
-        held_out = record.of_stage("certificate")
+    def __init__(self, learning: Learning) -> None:
+        self.seen, self.reach = learning.seen, math.inf
+        held_out = learning.target.record.of_stage("certificate")
         if held_out is not None:
             self.reach = float(np.linalg.norm(held_out[0], axis=1).max())
 
     def at(self, points: FloatArray, predicted: FloatArray) -> FloatArray:
         """Return the same tolerance for all outputs, ``(n, m)``."""
         far = np.linalg.norm(points, axis=1) > self.reach
-        allowed = np.where(far, np.inf, self.run.allowed(points))
+        allowed = np.where(far, np.inf, self.seen.allowed(points))
         return np.broadcast_to(allowed[:, None], predicted.shape)
 
 
 def contradicting_answers(
-    run: Learning, target: Remembered, network: Callable[[FloatArray], FloatArray]
+    learning: Learning, network: Callable[[FloatArray], FloatArray]
 ) -> Contradictions:
     """Return the answers of the whole run that a network does not explain.
 
     Neurons as they were found are compared: what merging them costs is arithmetic.
     """
-    found = network if run.learned is None else run.learned
-    return find_contradictions(target.record, found, _WithinEpsilon(run, target.record))
+    found = network if learning.learned is None else learning.learned
+    return find_contradictions(learning.target.record, found, _WithinEpsilon(learning))
 
 
-def explained_copy(run: Learning, target: Remembered, result: Result) -> Result:
+def explained_copy(learning: Learning, result: Result) -> Result:
     """Return a result that claims to be recovered only if every answer of the run agrees.
 
     With k and R given what is rare is within the promise, and counted in its bound: then
@@ -60,8 +59,8 @@ def explained_copy(run: Learning, target: Remembered, result: Result) -> Result:
     """
     if result.network is None or result.status not in (Status.RECOVERED, Status.APPROXIMATED):
         return result
-    found = contradicting_answers(run, target, result.network)
+    found = contradicting_answers(learning, result.network)
     if not found:
         return result
-    kept = result.status if run.told else Status.APPROXIMATED
-    return withdrawn(target, result, found, _WithinEpsilon(run, target.record), kept)
+    kept = result.status if learning.request.told else Status.APPROXIMATED
+    return withdrawn(learning.target, result, found, _WithinEpsilon(learning), kept)

@@ -17,96 +17,65 @@ from collections.abc import Callable
 import numpy as np
 
 from unrelu._types import FloatArray
-from unrelu.core.noise import NoiseModel
+from unrelu.core.noise import AGREES, NoiseModel, cluster_of, scatter_of
 from unrelu.learner.neurons import Neurons
 
-__all__ = ["FarConfig", "choose_stretch", "measure_biases"]
+__all__ = ["choose_stretch", "measure_biases"]
 
 AskPoints = Callable[[FloatArray], FloatArray]
 
-
-@dataclasses.dataclass(frozen=True)
-class FarConfig:
-    """Choices of the far view."""
-
-    coarse: float = 2e-8
-    """Noise over the spread of answers below which the near view is precise enough."""
-    grown: float = 4.0
-    """Noise there may be this many times the noise near the origin."""
-    magnifications: tuple[float, ...] = (1e7, 1e6, 1e5, 1e4, 1e3, 1e2)
-    """Tried in this order; float64 has nine digits left at the first."""
-    spacing: float = 1e-5
-    cluster: int = 8
-    """Points of the cluster whose scatter is looked at, and their relative distance."""
-    reach: float = 1e4
-    """Half-length of a far line over its scale."""
-    levels: tuple[float, ...] = (1e3, 30.0)
-    """Magnifications at which biases are measured, coarse first."""
-    room: float = 0.01
-    """Points stay this far from every hyperplane, relative to the magnification: the
-    first level allows biases of 10 |w|, the second corrects errors of 0.3 |w|."""
-    surplus: float = 3.0
-    """Points per bias."""
-    extra: int = 60
+_ROOM = 0.01
+"""Distance that points keep from every hyperplane, over their size. At size ``1 / room^2``
+that allows biases of ``|w| / room``; at size ``1 / room`` it corrects errors of ``|w|``."""
 
 
 def choose_stretch(
-    ask: AskPoints,
-    noise: NoiseModel,
-    spread: float,
-    d: int,
-    *,
-    rng: np.random.Generator,
-    config: FarConfig,
+    ask: AskPoints, noise: NoiseModel, d: int, *, rng: np.random.Generator
 ) -> tuple[float, NoiseModel]:
     """Find the largest magnification at which the noise has not grown; 1 where it always has.
+
+    Half of the digits of float64 are kept for the answers, and more from step to step.
 
     Returns
     -------
     stretch, noise
         With the noise for lines at that magnification.
     """
-    constant = float(noise.absolute.max())
-    if constant <= config.coarse * spread or spread == 0.0:
-        return 1.0, noise
-    for stretch in config.magnifications:
+    digits = math.floor(-0.5 * math.log10(np.finfo(np.float64).eps))
+    for decade in range(digits, 1, -1):
+        stretch = 10.0**decade
         scale = stretch * math.sqrt(d)
-        x = stretch * rng.standard_normal(d)
-        v = rng.standard_normal(d)
-        v /= np.linalg.norm(v)
-        t = config.spacing * scale * np.arange(config.cluster)
-        y = ask(x + np.multiply.outer(t, v))
-        design = np.column_stack([np.ones_like(t), t / t[-1]])
-        rest = y - design @ np.linalg.lstsq(design, y, rcond=None)[0]
-        scatter = np.sqrt((rest**2).sum(axis=0) / (config.cluster - 2))
-        if (scatter <= config.grown * np.maximum(noise.absolute, constant * 1e-3)).all():
+        base, direction = stretch * rng.standard_normal(d), rng.standard_normal(d)
+        direction /= np.linalg.norm(direction)
+        t = cluster_of(np.zeros(1), np.full(1, scale))[0]
+        scatter = scatter_of(t, ask(base + np.multiply.outer(t, direction)))
+        # An output without noise is held to what the others' is: rounding comes last.
+        least = np.sqrt(np.finfo(np.float64).eps) * noise.absolute.max()
+        if (scatter <= AGREES * np.maximum(noise.absolute, least)).all():
             return stretch, NoiseModel(noise.absolute, noise.absolute / scale)
     return 1.0, noise
 
 
 def measure_biases(
-    ask: AskPoints, neurons: Neurons, *, rng: np.random.Generator, config: FarConfig
+    ask: AskPoints, neurons: Neurons, *, answers: float, rng: np.random.Generator
 ) -> Neurons:
     """Measure the biases of neurons whose directions are known.
 
     At a point x whose gates are certain, ``F(x) - A x - sum_on u_j <w_j, x>``
     equals ``c + sum_on u_j b_j``: linear in ``(b, c)``.
+
+    Parameters
+    ----------
+    answers
+        How many for each bias.
     """
     k, d = neurons.weights.shape
     m = len(neurons.outputs)
-    norms = neurons.norms
     bias: FloatArray = np.zeros(k)
     constant: FloatArray = np.zeros(m)
-    want = int(config.surplus * k / m) + config.extra
-    for level in config.levels:
-        points = np.empty((0, d))
-        for _ in range(40):
-            pool = level * rng.standard_normal((4 * want, d))
-            distance = np.abs(pool @ neurons.weights.T + bias) / norms
-            roomy = distance.min(axis=1, initial=np.inf) > config.room * level
-            points = np.concatenate([points, pool[roomy]])[:want]
-            if len(points) == want:
-                break
+    want = math.ceil(answers * (k + m) / m) + d
+    for level in (_ROOM**-2, _ROOM**-1):
+        points = _roomy(neurons, bias, level, want, rng)
         if len(points) < k + m + 1:  # too crowded at this level
             continue
         z = points @ neurons.weights.T
@@ -116,7 +85,22 @@ def measure_biases(
         rows = np.concatenate(
             [rows, np.broadcast_to(np.eye(m), (len(points), m, m))], axis=2
         ).reshape(-1, k + m)
-        solution = np.linalg.lstsq(rows, left.reshape(-1), rcond=1e-10)[0]
+        rcond = float(np.sqrt(np.finfo(np.float64).eps))
+        solution = np.linalg.lstsq(rows, left.reshape(-1), rcond=rcond)[0]
         bias = np.asarray(solution[:k], dtype=np.float64)
         constant = np.asarray(solution[k:], dtype=np.float64)
     return dataclasses.replace(neurons, biases=bias, constant=constant)
+
+
+def _roomy(
+    neurons: Neurons, bias: FloatArray, level: float, want: int, rng: np.random.Generator
+) -> FloatArray:
+    """Draw points of a size that keep away from every hyperplane, ``(n, d)``."""
+    found: list[FloatArray] = []
+    while sum(map(len, found)) < want:
+        pool = level * rng.standard_normal((want, neurons.weights.shape[1]))
+        distance = np.abs(pool @ neurons.weights.T + bias) / neurons.norms
+        found.append(pool[distance.min(axis=1, initial=np.inf) > _ROOM * level])
+        if len(found[-1]) == 0:
+            break  # too crowded
+    return np.concatenate(found)[:want]

@@ -1,22 +1,22 @@
 """The numbers of Chen, Klivans & Meka: interval lengths, ranges, bounds, bumps.
 
 The paper states them up to constants and polynomial factors that are meant for
-a proof. Here every hidden constant is a field of :class:`FaithfulConstants`.
+a proof. Here those that matter are fields of
+:class:`~unrelu.learner.config.FaithfulConstants`; the others are one.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import numpy as np
 import scipy.special
 
 from unrelu._types import FloatArray
+from unrelu.learner.config import FaithfulConstants
 
 __all__ = [
     "WIDE",
-    "FaithfulConstants",
     "bump_slope",
     "bump_square_loss",
     "bump_width",
@@ -43,44 +43,9 @@ WIDE = 2.0
 miss lies at the origin (:func:`wide_width`); at 2 the slabs that reach to infinity do, too."""
 
 
-@dataclasses.dataclass(frozen=True)
-class FaithfulConstants:
-    """Constants that the paper leaves inside O, Theta and polynomials.
-
-    Attributes
-    ----------
-    separation
-        ``1 / P`` in ``Delta = (epsilon / P)^(9/2)`` (Theorem 4.8).
-    exponent
-        9/2, from the same place. Smaller makes small networks affordable.
-    interval
-        In ``r = O(Delta delta^2 / (k^4 (sqrt d + ...)))``, equation (12).
-    interval_power
-        The 4 of k^4 there.
-    range
-        In Theta of tau, equation (13).
-    smallest
-        Least ``|w_i|`` that tau must reach, where it is known to be larger than
-        ``epsilon / k``, below which a neuron may be replaced by a constant.
-    step
-        In ``alpha = delta r / (4 k sqrt d + O(...))``, Lemma 4.10.
-    samples
-        Samples of the regression per feature, Theorem 4.16's polynomial.
-    """
-
-    separation: float = 1.0
-    exponent: float = 4.5
-    interval: float = 1.0
-    interval_power: float = 4.0
-    range: float = 1.0
-    smallest: float = 0.0
-    step: float = 1.0
-    samples: float = 8.0
-
-
 def separation(epsilon: float, constants: FaithfulConstants) -> float:
     """Return ``Delta``, line 3 of GETNEURONS."""
-    return float((epsilon * constants.separation) ** constants.exponent)
+    return float(epsilon**constants.exponent)
 
 
 def interval_length(
@@ -102,10 +67,10 @@ def search_range(
     return k * r + constants.range * (first + second)
 
 
-def gradient_step(r: float, delta: float, k: int, d: int, constants: FaithfulConstants) -> float:
+def gradient_step(r: float, delta: float, k: int, d: int) -> float:
     """Return ``alpha`` of Lemma 4.10, line 4 of GETNEURONS."""
     log = math.sqrt(math.log(max(k / delta, math.e)))
-    return constants.step * delta * r / (4.0 * k * math.sqrt(d) + k * log)
+    return delta * r / (4.0 * k * math.sqrt(d) + k * log)
 
 
 def neuron_bounds(
@@ -178,7 +143,11 @@ def wide_width(samples: int, expected: float) -> float:
 
 def wide_samples(width: float, expected: float) -> float:
     """Return the number of samples that :func:`wide_width` turns into a width."""
-    return 0.0 if math.isinf(width) else WIDE * expected / (max(width, 1e-300) * GAUSSIAN_PEAK)
+    return (
+        0.0
+        if math.isinf(width)
+        else WIDE * expected / (max(width, np.finfo(np.float64).tiny) * GAUSSIAN_PEAK)
+    )
 
 
 def samples_to_see(width: float, miss: float) -> int:
@@ -189,7 +158,7 @@ def samples_to_see(width: float, miss: float) -> int:
     if not math.isfinite(width):
         return 0
     mass = min(0.5, width * GAUSSIAN_AT_ONE)
-    return math.ceil(math.log(miss) / math.log1p(-max(mass, 1e-15)))
+    return math.ceil(math.log(miss) / math.log1p(-max(mass, np.finfo(np.float64).eps)))
 
 
 def width_seen(samples: int, miss: float) -> float:

@@ -45,9 +45,9 @@ class Neurons:
     def from_units(cls, units: Units) -> Neurons:
         """Take over what a line search found, less neurons without weights."""
         all_of_them = cls(units.weights, units.biases, units.outputs, units.linear, units.constant)
-        return all_of_them.tidy()
+        return all_of_them.without_broken()
 
-    def tidy(self) -> Neurons:
+    def without_broken(self) -> Neurons:
         """Make neurons without weights part of the constant, and leave out broken ones."""
         size = self.strengths
         # Below 1e-100 of the loudest, quotients of weights and biases lose their meaning.

@@ -9,49 +9,25 @@ all that is known is subtracted first.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable
 
 import numpy as np
 
 from unrelu._types import FloatArray
-from unrelu.core.noise import NoiseModel, Samples
-from unrelu.lines.gradients import GradientConfig
+from unrelu.core.noise import NORMAL_MEDIAN, NoiseModel, Samples
 from unrelu.lines.kinks import LineConfig, find_kinks
 from unrelu.lines.survey import Survey, SurveyConfig, SurveyLine, survey
 
-__all__ = ["SearchConfig", "gaussian_line", "residual_noise", "search_residual"]
+__all__ = ["gaussian_line", "residual_noise", "search_residual"]
 
 AskPoints = Callable[[FloatArray], FloatArray]
-
-
-@dataclasses.dataclass(frozen=True)
-class SearchConfig:
-    """Sizes and tolerances of the search."""
-
-    line: LineConfig = dataclasses.field(default_factory=LineConfig)
-    gradients: GradientConfig = dataclasses.field(default_factory=GradientConfig)
-    survey: SurveyConfig = dataclasses.field(default_factory=SurveyConfig)
-    floor: float = 1.0 / 300.0
-    """Residuals below this part of epsilon are not looked into: at 12 deviations accepted,
-    kinks that bend the residual by less than epsilon / 25 are left alone."""
-    typical: float = 3.0
-    """Noise of the residual over its median magnitude at Gaussian samples: calibrated from
-    what is seen, so that errors of the units found are not taken for new kinks."""
-    line_limit: int = 400
-    """Answers spent on one residual line at most, and 30 more per unit known: a search that
-    needs more is chasing the errors of the units, not new ones."""
-    per_unit: int = 30
-    local: tuple[float, ...] = (1e-6, 1e-4, 1e-2)
-    """Companions of the point that a residual line goes through, in units of the scale."""
 
 
 def gaussian_line(
     d: int,
     rng: np.random.Generator,
     *,
-    reach: float,
     stretch: float = 1.0,
     through: FloatArray | None = None,
 ) -> SurveyLine:
@@ -60,26 +36,28 @@ def gaussian_line(
     direction = rng.standard_normal(d)
     direction /= np.linalg.norm(direction)
     scale = stretch * math.sqrt(d)
-    return SurveyLine(base, direction, -reach * scale, reach * scale, scale)
+    reach = SurveyConfig().reach * scale
+    return SurveyLine(base, direction, -reach, reach, scale)
 
 
-def residual_noise(
-    noise: NoiseModel, residual: FloatArray, d: int, epsilon: float, config: SearchConfig
-) -> NoiseModel:
-    """Noise of ``F - F'``: of the answers, of the units, and what epsilon forgives."""
-    level = config.typical * float(np.median(np.abs(residual))) if len(residual) else 0.0
-    level = max(level, config.floor * epsilon)
+def residual_noise(noise: NoiseModel, residual: FloatArray, d: int, forgiven: float) -> NoiseModel:
+    """Noise of ``F - F'``: of the answers, of the units, and what is forgiven.
+
+    Parameters
+    ----------
+    residual
+        At Gaussian samples, ``(n, m)``: its median tells the usual error of the units found,
+        which are not to be taken for new kinks, within a factor of two.
+    forgiven
+        Kinks that nowhere bend the residual by as much are left alone.
+    """
+    usual = float(np.median(np.abs(residual))) / NORMAL_MEDIAN if len(residual) else 0.0
+    level = max(2.0 * usual, forgiven / LineConfig().margin)
     return noise.widened(level, level / math.sqrt(d))
 
 
 def search_residual(
-    ask: AskPoints,
-    line: SurveyLine,
-    noise: NoiseModel,
-    known: int,
-    *,
-    rng: np.random.Generator,
-    config: SearchConfig,
+    ask: AskPoints, line: SurveyLine, noise: NoiseModel, *, rng: np.random.Generator
 ) -> Survey | None:
     """Search a line through a point of large residual; None where nothing was found.
 
@@ -91,36 +69,21 @@ def search_residual(
         Its base is the point.
     noise
         Of the residual.
-    known
-        Units already subtracted.
     """
     positions, _ = line.seeds()
-    near = line.scale * np.concatenate([[0.0], config.local, np.negative(config.local)])
-    positions = np.unique(np.concatenate([positions, near]))
-    positions = positions[(positions >= line.low) & (positions <= line.high)]
+    positions = np.unique(np.append(positions, 0.0))
     answers = ask(line.points(positions))
     seeds: list[Samples] = [
         (positions[i : i + 1], answers[i : i + 1]) for i in range(len(positions))
     ]
-    limit = config.line_limit + config.per_unit * known
     scan = find_kinks(
         lambda t: ask(line.points(t)),
         lambda t: noise.std(line.norms(t)),
         seeds,
         scale=line.scale,
-        max_queries=limit,
-        config=config.line,
+        max_queries=SurveyConfig().first_limit,
     )
-    if len(scan.kinks) == 0:
+    # A search that does not end is chasing the errors of the units, not new ones.
+    if len(scan.kinks) == 0 or not scan.complete:
         return None
-    if not scan.complete or len(scan.kinks) > 8 + 2 * known:
-        return None
-    return survey(
-        ask,
-        line,
-        noise,
-        scan,
-        rng=rng,
-        config=config.survey,
-        gradient_config=config.gradients,
-    )
+    return survey(ask, line, noise, scan, rng=rng)

@@ -445,8 +445,8 @@ class _Search:
         while a.right is not None and a.right.t[0] < plan.t:
             a = a.right
         b = a.right
-        if a.t[-1] >= plan.t:
-            return
+        if a.t[-1] >= plan.t or (b is not None and b.t[0] <= plan.t):
+            return  # asked already
         fits = []
         for piece, after in ((a, True), (b, False)):
             if piece is not None and len(piece.t) > 1:
