@@ -13,18 +13,16 @@ from scipy.sparse.csgraph import connected_components
 
 from unrelu._types import FloatArray, IntArray
 from unrelu.labels.boundary import Crossings
-from unrelu.labels.hyperplanes import BLURRED, Duals
+from unrelu.labels.hyperplanes import BLURRED
 from unrelu.labels.model import UNSEEN, Model
 
-__all__ = ["Fit", "extend", "fit_model", "free_scales", "prune", "solve_outputs"]
+__all__ = ["Fit", "fit_model", "free_scales", "misfits", "prune", "solve_outputs"]
 
 
 FIRST_DAMPING = 1e-4
 LEAST_DAMPING = 1e-24
 DAMPINGS = 14
 """Damping of the fit, over squared singular values of unit columns, and how often it may grow."""
-OUTLYING = 3.0
-"""Misfit over the usual one from which on a crossing counts as an outlier."""
 GAIN = 1e-6
 """Relative gain of the loss below which a fit has ended."""
 TRIVIAL = 1e-3
@@ -33,10 +31,6 @@ COUNTS = 6
 """Numbers of null vectors tried, from that of the free scales to that of all small ones."""
 LINES = 200
 """Crossings that take part in the choice among null vectors."""
-ANGLES = 24
-"""Hyperplanes tried for a dual point whose row is known to lie in a plane."""
-TRIALS = 4
-"""Of those, how many are fitted."""
 WEAK = 1e-2
 """Strength of a unit over the largest below which it is tried to do without it."""
 SMALL = 300
@@ -175,16 +169,25 @@ class Fit:
 def fit_model(model: Model, at: Crossings, *, steps: int, noise: float, within: float) -> Fit:
     """Minimise the crossings' distances to the boundary over all parameters.
 
-    First with weights that forget outliers (Cauchy), as a model that lacks a unit is right
-    where that does not count; what then is more than ``within`` errors off has a full say.
+    With weights that forget outliers (Cauchy), as a model that lacks a unit is right where that
+    does not count: first gently, as a crossing may be off for want of a better fit only. What
+    then is more than ``within`` errors off has a full say, if that helps.
     """
     error = _errors(model, at, noise)
-    fit = _descend(model, at, steps, error, OUTLYING)
+    fit = Fit(model, misfits(model, at, noise))
+    for outlying in (2.0 * within, 0.5 * within):
+        if (fit.misfit > within).any() or outlying > within:
+            fit = _descend(fit.model, at, steps, error, outlying)
     if (fit.misfit > within).any():
         plain = _descend(fit.model, at, steps, error, np.inf)
         if (plain.misfit > within).sum() < (fit.misfit > within).sum():
             return plain
     return fit
+
+
+def misfits(model: Model, at: Crossings, noise: float) -> FloatArray:
+    """Return the crossings' distances from a model's boundary over their errors, ``(n,)``."""
+    return np.asarray(np.abs(model.distances(at)) / _errors(model, at, noise))
 
 
 def _errors(model: Model, at: Crossings, noise: float) -> FloatArray:
@@ -242,52 +245,6 @@ def _loss(model: Model, at: Crossings, error: FloatArray, scale: float, outlying
     else:
         loss = float((misfit**2).mean())
     return loss if np.isfinite(loss) else np.inf
-
-
-def extend(
-    fit: Fit, at: Crossings, duals: Duals, *, steps: int, noise: float, within: float
-) -> Fit:
-    """Add the unit that explains most of what is left, among those that dual points allow.
-
-    A dual point leaves an angle open. Each of a few is tried as a further column of the fit's
-    linear problem; the best starts a fit of everything.
-    """
-    model = fit.model
-    turn = np.pi * np.arange(ANGLES) / ANGLES
-    circle = np.stack([np.cos(turn), np.sin(turn)])
-    rows = np.einsum("nsx,xa->nas", duals.spans, circle).reshape(-1, model.rows.shape[1])
-    offsets = -np.einsum("ns,ns->n", rows, np.repeat(duals.points, ANGLES, axis=0))
-    value, gradient = model.differences(at.points, at.inside, at.outside)
-    error = np.maximum(at.error, noise)
-    weight = 1.0 / (np.linalg.norm(gradient, axis=1) * error)
-    columns = model.jacobian(at.points, at.inside, at.outside) * weight[:, None]
-    columns /= np.maximum(np.linalg.norm(columns, axis=0), np.finfo(float).tiny)
-    basis, sizes, _ = np.linalg.svd(columns, full_matrices=False)
-    basis = basis[:, sizes > TRIVIAL**2 * sizes[0]]
-    left = value * weight
-    left -= basis @ (basis.T @ left)
-    hidden = np.maximum(at.points @ rows.T + offsets, 0.0) * weight[:, None]
-    found, most = fit, 0.0
-    gains = np.zeros(len(rows))
-    for c in range(1, model.classes):
-        sign = (at.outside == c).astype(float) - (at.inside == c)
-        column = sign[:, None] * hidden
-        before = np.linalg.norm(column, axis=0)
-        column -= basis @ (basis.T @ column)
-        length = np.linalg.norm(column, axis=0)
-        usable = length > TRIVIAL * before
-        gains += np.where(usable, (left @ column) / np.where(usable, length, 1.0), 0.0) ** 2
-    for i in np.argsort(-gains)[:TRIALS]:
-        out = np.concatenate([model.out, np.zeros((model.classes, 1))], axis=1)
-        trial = dataclasses.replace(
-            model, rows=np.concatenate([model.rows, rows[i][None]]),
-            offsets=np.append(model.offsets, offsets[i]), out=out,
-        )  # fmt: skip
-        new = fit_model(trial, at, steps=steps // 3, noise=noise, within=within)
-        explained = float((new.misfit <= within).mean())
-        if explained > most:
-            found, most = new, explained
-    return found if most > float((fit.misfit <= within).mean()) else fit
 
 
 def prune(fit: Fit, at: Crossings, *, steps: int, noise: float, within: float) -> Fit:

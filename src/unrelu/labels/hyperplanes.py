@@ -7,8 +7,9 @@ import dataclasses
 import numpy as np
 
 from unrelu._types import BoolArray, FloatArray, IntArray
+from unrelu.labels.model import Model
 
-__all__ = ["Duals", "Hyperplanes", "pair_up", "unmatched"]
+__all__ = ["Duals", "Hyperplanes", "pair_up"]
 
 BLURRED = 0.02
 """Angle (radians) beyond which two pairs of normals tell too little of a unit's row: with it
@@ -77,6 +78,11 @@ class Hyperplanes:
         """Return no hyperplane."""
         return cls(np.empty((0, s)), np.empty(0), np.empty(0, np.intp))
 
+    @classmethod
+    def of(cls, model: Model) -> Hyperplanes:
+        """Return those of a model's units."""
+        return cls(model.rows, model.offsets, np.zeros(model.width, np.intp))
+
     def splitting(self, points: FloatArray) -> Hyperplanes:
         """Return those with points ``(n, s)`` on both sides."""
         above = (points @ self.rows.T + self.offsets > 0.0).sum(axis=0)
@@ -116,14 +122,6 @@ def _fits(duals: Duals, row: FloatArray, offset: float, margin: float) -> BoolAr
     reach = 1.0 + np.linalg.norm(duals.points, axis=1)
     near = np.abs(duals.points @ row + offset) <= margin * duals.blur * reach
     return np.asarray((outside <= margin * duals.blur) & near)
-
-
-def unmatched(duals: Duals, found: Hyperplanes, margin: float) -> Duals:
-    """Return the dual points that lie on none of the hyperplanes."""
-    free = np.ones(len(duals), dtype=bool)
-    for row, offset in zip(found.rows, found.offsets, strict=True):
-        free &= ~_fits(duals, row, float(offset), margin)
-    return Duals(*(getattr(duals, f.name)[free] for f in dataclasses.fields(Duals)))
 
 
 def pair_up(duals: Duals, margin: float) -> Hyperplanes:

@@ -183,6 +183,14 @@ class Model:
             shift=np.concatenate([self.shift, np.full(more, low)]),
         )  # fmt: skip
 
+    def with_units(self, rows: FloatArray, offsets: FloatArray) -> Model:
+        """Return the model with further units, whose output weights are zero."""
+        return dataclasses.replace(
+            self, rows=np.concatenate([self.rows, rows]),
+            offsets=np.concatenate([self.offsets, offsets]),
+            out=np.concatenate([self.out, np.zeros((self.classes, len(rows)))], axis=1),
+        )  # fmt: skip
+
     def without(self, units: BoolArray) -> Model:
         """Return the model without some units."""
         keep = ~units

@@ -13,7 +13,7 @@ from unrelu.labels.boundary import Crossings, find_near
 from unrelu.labels.charts import Chart, Target
 from unrelu.labels.config import LabelsConfig
 from unrelu.labels.design import ask_predicted, predicted_crossings, stays
-from unrelu.labels.fit import fit_model, solve_outputs
+from unrelu.labels.fit import fit_model, misfits, solve_outputs
 from unrelu.labels.hyperplanes import Hyperplanes
 from unrelu.labels.lift import lift_model
 from unrelu.labels.model import Model
@@ -24,7 +24,7 @@ __all__ = ["LabelsRun", "OneLabel"]
 
 DRAWS = 64
 """Typical inputs asked at a time in search of two labels."""
-STEPS = 15
+STEPS = 40
 """Steps of a fit at most; most end after six."""
 LIFT_POOL = 4096
 """Segments drawn for the lift, of which roomy points are taken."""
@@ -129,6 +129,8 @@ class LabelsRun:
         if model.unknowns > JOINT:
             return model
         margin = self.config.margin
+        if (misfits(model, self.asked, self.noise) <= margin**2).all():
+            return model
         with self.stage("fit") as details:
             fit = fit_model(model, self.asked, steps=STEPS, noise=self.noise, within=margin)
             bad = fit.misfit > margin

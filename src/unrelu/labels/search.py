@@ -17,8 +17,9 @@ from unrelu.labels.boundary import (
 )
 from unrelu.labels.charts import Chart
 from unrelu.labels.design import ask_predicted, choose, predicted_crossings, stays
-from unrelu.labels.fit import Fit, extend, fit_model, prune, solve_outputs
-from unrelu.labels.hyperplanes import BLURRED, Hyperplanes, pair_up, unmatched
+from unrelu.labels.fit import Fit, fit_model, misfits, prune, solve_outputs
+from unrelu.labels.hyperplanes import BLURRED, Hyperplanes, pair_up
+from unrelu.labels.missing import missing_hyperplanes
 from unrelu.labels.model import Model
 from unrelu.labels.run import DRAWS, STEPS, LabelsRun
 from unrelu.labels.walks import Explorer, Precision
@@ -140,36 +141,47 @@ class ChartSearch:
         lost = np.isnan(at.error)
         explorer.crossings = explorer.crossings.joined(at.take(~lost))
         # Where predictions are lost data are missing first, and units perhaps.
-        fit = self._fit(explorer, rough) if lost.any() else self._explained(explorer, rough)
+        solved, _ = self._rough(explorer, found)
+        fit = self._explained(explorer, rough if solved is None else solved)
         self.trial, bad = fit.model, fit.misfit > config.margin
         details |= {"units": fit.model.width, "asked": count, "lost": int(lost.sum()),
                     "bad": int(bad.sum()), "misfit": float(np.median(fit.misfit))}  # fmt: skip
-        if self._tolerated(bad) and self._tolerated(lost):
+        if self._tolerated(bad):
             return fit.model, none
         return None, self._seeds(explorer, explorer.crossings.take(bad), at.take(lost))
 
     def _rough(self, explorer: Explorer, found: Hyperplanes) -> tuple[Model | None, float]:
         """Return a model of the hyperplanes found, and how far its boundary is off.
 
-        What was fitted before competes with it, as that may know more than the hyperplanes.
+        What was fitted before competes with it, as that may know more than the hyperplanes; and
+        its own hyperplanes, as those that were one and the same have met.
         """
-        at, asked = explorer.crossings, self.labels >= 0
-        split = found.splitting(at.points)
-        classes = len(self.run.target.names)
-        model = solve_outputs(
-            split.rows, split.offsets, at, classes, (self.draws[asked], self.labels[asked])
-        )
-        trials = [model, self.trial]
+        at = explorer.crossings
+        trials = [self._solved(explorer, found)]
+        if self.trial is not None and self.trial.classes == len(self.run.target.names):
+            met = Hyperplanes.none(self.chart.dimension).joined(Hyperplanes.of(self.trial))
+            trials.append(self.trial if len(met) == self.trial.width
+                          else self._solved(explorer, met))  # fmt: skip
         best, off, most = None, np.inf, -1.0
         for trial in trials:
-            if trial is None or trial.classes != classes:
+            if trial is None:
                 continue
             away = float(np.quantile(np.abs(trial.distances(at)), 0.9))
-            fit = self._fit(explorer, trial)
-            right = float((fit.misfit <= self.config.margin).mean())
+            if len(at) >= self.config.surplus * trial.unknowns:
+                trial = self._fit(explorer, trial).model
+            misfit = misfits(trial, at, explorer.precision.finest)
+            right = float((misfit <= self.config.margin).mean())
             if right > most or best is None:
-                best, off, most = fit.model, away, right
+                best, off, most = trial, away, right
         return best, off
+
+    def _solved(self, explorer: Explorer, found: Hyperplanes) -> Model | None:
+        """Return the outputs that the crossings allow on hyperplanes."""
+        split, asked = found.splitting(explorer.crossings.points), self.labels >= 0
+        return solve_outputs(
+            split.rows, split.offsets, explorer.crossings, len(self.run.target.names),
+            (self.draws[asked], self.labels[asked]),
+        )  # fmt: skip
 
     def _fit(self, explorer: Explorer, model: Model) -> Fit:
         return fit_model(
@@ -179,20 +191,19 @@ class ChartSearch:
 
     def _explained(self, explorer: Explorer, rough: Model) -> Fit:
         """Fit a model to all crossings of a chart, with further units where they ask for it."""
-        margin, at = self.config.margin, explorer.crossings
-        noise = explorer.precision.finest
+        margin, at, noise = self.config.margin, explorer.crossings, explorer.precision.finest
         fit = self._fit(explorer, rough)
         while (fit.misfit > margin).any():
-            known = Hyperplanes(
-                fit.model.rows, fit.model.offsets, np.zeros(fit.model.width, np.intp)
-            )
-            free = unmatched(explorer.duals, known, margin)
-            if len(free) == 0:
+            bad = np.flatnonzero(fit.misfit > margin)
+            failed = at.take(self.rng.permutation(bad)[: 2 * self.config.starts])
+            more = missing_hyperplanes(
+                explorer.chart, fit.model, failed, self.rng, precision=explorer.precision,
+                margin=margin,
+            )  # fmt: skip
+            trial = self._fit(explorer, fit.model.with_units(more.rows, more.offsets))
+            if not (trial.misfit > margin).sum() < len(bad):
                 return fit
-            more = extend(fit, at, free, steps=STEPS, noise=noise, within=margin)
-            if more is fit:
-                return fit
-            fit = more
+            fit = trial
         return prune(fit, at, steps=STEPS, noise=noise, within=margin)
 
     def _top_up(self, explorer: Explorer, units: int) -> None:
@@ -257,11 +268,14 @@ class ChartSearch:
             near = ask_predicted(chart, at, half=GROWTH * within, finest=finest, reach=1.0)
             lost = np.isnan(near.error)
             explorer.crossings = explorer.crossings.joined(near.take(~lost))
-            fit = self._fit(explorer, model) if lost.any() else self._explained(explorer, model)
+            seeds = self._seeds(explorer, Crossings.none(chart.dimension), at.take(lost))
+            fit = self._explained(explorer, model)
             bad = fit.misfit > config.margin
             self.trial = model = fit.model
-            if not (self._tolerated(bad) and self._tolerated(lost)):
-                return None, self._seeds(explorer, explorer.crossings.take(bad), at.take(lost))
+            if not self._tolerated(bad):
+                return None, explorer.crossings.take(bad).joined(seeds).take(
+                    np.arange(min(config.starts, int(bad.sum()) + len(seeds)))
+                )
         return None, Crossings.none(chart.dimension)
 
     def _sharpen(
