@@ -84,7 +84,7 @@ def two_layers(facts: Facts) -> Offer | None:
         if facts.tried(BOX) is None:
             return None
         merit, reason = Merit.RETRY, "another search of the box is tried"
-    elif facts.coarse:
+    elif facts.coarse or facts.rounded_odds:
         return None
     elif facts.single:
         if facts.tried(NOISY) is None or facts.tried(TWO_HIDDEN) is not None:
@@ -197,10 +197,11 @@ def noisy_answers(facts: Facts) -> Offer | None:
     if facts.tried(NOISY) is not None or facts.diagnosis.kind == "constant":
         return None
     seen = facts.diagnosis
-    if not facts.single and facts.tried(TWO) is None:
-        return None
+    fits = facts.single or facts.rounded_odds
+    if not fits and (not facts.rounded or facts.tried(TWO) is None):
+        return None  # of exact answers, what the search for kinks leaves is not noise
     merit = Merit.NETWORK
-    if _surely_deep(facts) or not facts.single:
+    if _surely_deep(facts) or not fits:
         if facts.single and facts.tried(TWO_HIDDEN) is None:
             return None
         merit = Merit.RETRY

@@ -64,7 +64,7 @@ from unrelu.core.record import remembered, with_plan
 from unrelu.errors import BudgetExhausted
 from unrelu.extraction.noisy_answers import Seen
 from unrelu.extraction.noisy_run import NoisyConfig, NoisyRun
-from unrelu.extraction.two_layer import TwoLayerResult
+from unrelu.extraction.two_layer import TwoLayerConfig, TwoLayerResult
 from unrelu.networks import ReLUNetwork
 from unrelu.progress import Progress, as_progress
 from unrelu.result import Certificate, Provenance, Status
@@ -178,6 +178,10 @@ def _certificate(run: NoisyRun, held_out: Seen, residual: FloatArray) -> Certifi
     assert run.network is not None
     assert run.fitted is not None
     seen = run.answers.readings(held_out.y)
+    if run.answers.kind == "logistic":  # of the rest, log(1 - p) has lost its digits
+        near = np.asarray((np.abs(seen) < TwoLayerConfig.deepest_single).all(axis=1))
+        if near.any():
+            held_out, residual, seen = held_out.part(near), residual[near], seen[near]
     predicted = run.read(run.network)(held_out.x)
     readable = np.isfinite(seen)
     apart = np.where(readable, np.abs(np.where(readable, seen, 0.0) - predicted), 0.0)

@@ -54,6 +54,7 @@ Units that are hard
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -89,7 +90,8 @@ LINES_FIRST, LINES_EACH = 1, 3
 """Lines traced before the first layer is looked for, and so many more before each of the next
 two: rows that several crossings complete need no more queries."""
 PATIENCE = 8
-"""Every so many rounds a network that some answers contradict is certified all the same."""
+"""Every so many rounds a network that some answers contradict is certified all the same, and
+so many in a row may add neither a unit, nor a weight or a sign of one."""
 ROUNDS = 40
 """Rounds at most; the price ends a run before, as a rule."""
 EXACT = 1e-10
@@ -307,10 +309,15 @@ def _rounds(run: Peeling, depth: int | None) -> _Ended:
     """Pass after pass, with more lines where something is missing, until a certificate holds."""
     reached = Pass(None, "nothing was found", np.empty((0, 0)), np.empty((0, 0)))
     verdict: Verdict | None = None
+    most, since = 0, 0
     for turn in range(ROUNDS):
         reached = peel(run, depth)
         run.settle()
         bad, good = reached.bad, reached.good
+        known = _numbers_known(run.layers)
+        most, since = (known, turn) if known > most else (most, since)
+        if turn - since > PATIENCE:
+            break
         if reached.closed is not None:
             run.sharpen(reached.closed)
             bad, good = run.contradicted()
@@ -328,6 +335,12 @@ def _rounds(run: Peeling, depth: int | None) -> _Ended:
             run.trace_line()
     message = reached.message if verdict is None else verdict.message
     return _Ended(Status.PARTIAL, message, run.network, run.certificate)
+
+
+def _numbers_known(layers: Sequence[Layer]) -> int:
+    """Count weights, biases and signs."""
+    weights = sum(int(row.known.sum()) for layer in layers for row in layer.rows)
+    return weights + sum(int(np.count_nonzero(layer.signs)) for layer in layers)
 
 
 def _certified(run: Peeling) -> Verdict:

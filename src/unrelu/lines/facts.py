@@ -121,8 +121,17 @@ class Facts:
 
     @property
     def single(self) -> bool:
-        """Whether answers are floating-point numbers of fewer digits than float64."""
-        return self.rounded and self.diagnosis.precision.startswith("float")
+        """Whether answers have the digits of float32, and are not rounded further."""
+        return self.rounded and self.diagnosis.precision == "float32"
+
+    @property
+    def rounded_odds(self) -> bool:
+        """Whether answers are probabilities of several classes, with a few decimals.
+
+        The steps of their logarithms are of all sizes: no line of them can be read.
+        """
+        decimals = self.diagnosis.precision.endswith("decimals")
+        return self.probabilities and decimals and self.diagnosis.output_dim > 1
 
     @property
     def probabilities(self) -> bool:
