@@ -42,16 +42,21 @@ class Server(enum.StrEnum):
     MLSERVER = "mlserver"
 
 
+ServerOption = Annotated[
+    Server,
+    typer.Option(
+        "--server",
+        help="unrelu's own, or the real MLServer (from .venvs/mlserver or the PATH).",
+        envvar="UNRELU_SERVER",
+    ),
+]
+OutOption = Annotated[Path, typer.Option("--out", help="The report, one HTML file.")]
+
+
 def demo(
     seed: SeedOption = 0,
-    server: Annotated[
-        Server,
-        typer.Option("--server", help="unrelu's own, or the real MLServer (from .venvs/mlserver "
-                     "or the PATH).", envvar="UNRELU_SERVER"),
-    ] = Server.UNRELU,
-    out: Annotated[
-        Path, typer.Option("--out", help="The report, one HTML file.")
-    ] = Path("unrelu-demo-report.html"),
+    server: ServerOption = Server.UNRELU,
+    out: OutOption = Path("unrelu-demo-report.html"),
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:  # fmt: skip
@@ -85,28 +90,25 @@ def demo(
             _command(silent, "audit", url, "--out", str(out), "--image", "8,8", *shared)
         result = RecoveryResult.load(clone)
         closeness = compare(ReLUNetwork.load(clone), truth, common_function=True)
-    ratio = result.queries.without_certificate / truth.parameters
-    seconds = time.perf_counter() - start
+    facts = {
+        "status": result.status.name,
+        "queries": result.queries.total,
+        "queries_per_parameter": result.queries.without_certificate / truth.parameters,
+        "round_trips": result.queries.round_trips,
+        "seconds": time.perf_counter() - start,
+        "relative_error": closeness.relative_error,
+        "max_parameter_error": closeness.max_parameter_error,
+        "report": str(out.absolute()),
+    }
     if as_json:
-        print_json(
-            {
-                "status": result.status.name,
-                "queries": result.queries.total,
-                "queries_per_parameter": ratio,
-                "round_trips": result.queries.round_trips,
-                "seconds": seconds,
-                "relative_error": closeness.relative_error,
-                "max_parameter_error": closeness.max_parameter_error,
-                "report": str(out.absolute()),
-            }
-        )
+        print_json(facts)
     else:
-        say(f"\nThe report: {out.absolute()}")
+        say(f"\nThe report: {facts['report']}")
         console.print(
-            f"The recovered network is within {closeness.relative_error:.1e} of the hidden one "
+            f"The recovered network is within {facts['relative_error']:.1e} of the hidden one "
             f"(largest logit difference over their spread, 10,000 inputs), from "
-            f"{result.queries.total:,} queries in {result.queries.round_trips} requests, "
-            f"{ratio:.2f} a parameter before the certificate."
+            f"{facts['queries']:,} queries in {facts['round_trips']} requests, "
+            f"{facts['queries_per_parameter']:.2f} a parameter before the certificate."
         )
     if not result.success:
         raise typer.Exit(1)

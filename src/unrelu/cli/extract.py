@@ -110,38 +110,42 @@ def _run(
     return choose_and_extract(oracle, domain=area, plan=plan, rng=seed, progress=progress)
 
 
+DepthOption = Annotated[
+    int | None,
+    typer.Option(
+        "--depth",
+        min=2,
+        max=3,
+        help="Layers, the output layer included: 2 or 3.",
+        show_default="found out",
+    ),
+]
+EpsilonOption = Annotated[
+    float | None,
+    typer.Option(
+        "--epsilon",
+        help="Learn one hidden layer to this root mean square error instead of exactly: "
+        "for neurons that coincide or cancel, and noisy answers.",
+        show_default="exact",
+    ),
+]
+RelativeOption = Annotated[
+    bool, typer.Option("--relative", help="--epsilon is a part of the answers' spread.")
+]
+DryRunOption = Annotated[
+    bool,
+    typer.Option("--dry-run", help="Look (about 700 queries), say method and price, and stop."),
+]
+
+
 def extract(
     target: TargetArgument,
     input_dim: InputDimOption = None,
-    depth: Annotated[
-        int | None,
-        typer.Option(
-            "--depth",
-            min=2,
-            max=3,
-            help="Layers, the output layer included: 2 or 3.",
-            show_default="found out",
-        ),
-    ] = None,
-    epsilon: Annotated[
-        float | None,
-        typer.Option(
-            "--epsilon",
-            help="Learn one hidden layer to this root mean square error instead of exactly: "
-            "for neurons that coincide or cancel, and noisy answers.",
-            show_default="exact",
-        ),
-    ] = None,
-    relative: Annotated[
-        bool, typer.Option("--relative", help="--epsilon is a part of the answers' spread.")
-    ] = False,
+    depth: DepthOption = None,
+    epsilon: EpsilonOption = None,
+    relative: RelativeOption = False,
     domain: DomainOption = "all",
-    dry_run: Annotated[
-        bool,
-        typer.Option(
-            "--dry-run", help="Look (about 700 queries), say method and price, and stop."
-        ),
-    ] = False,
+    dry_run: DryRunOption = False,
     seed: SeedOption = 0,
     budget: BudgetOption = None,
     ledger: LedgerOption = None,

@@ -33,63 +33,73 @@ class Model(enum.StrEnum):
     HALFSPACES = "halfspaces"
 
 
+DataArgument = Annotated[
+    Path,
+    typer.Argument(
+        help="A folder of *.parquet, *.npz or x*.npy/y*.npy files, one such file, or an x.npy "
+        "file (with --labels).",
+        show_default=False,
+    ),
+]
+ModelOption = Annotated[
+    Model, typer.Option("--model", help="What labelled the samples.", envvar="UNRELU_MODEL")
+]
+LabelsOption = Annotated[Path | None, typer.Option("--labels", help="Labels for an x.npy file.")]
+TargetOption = Annotated[str, typer.Option("--target", help="Label column of Parquet files.")]
+WidthOption = Annotated[
+    int | None,
+    typer.Option("--width", min=0, help="Number of units.", show_default="discovered"),
+]
+OrderOption = Annotated[
+    int | None,
+    typer.Option(
+        "--order",
+        min=1,
+        max=2,
+        help="network: the paper's own route of this order.",
+        show_default="stacked moments",
+    ),
+]
+PolishOption = Annotated[
+    bool, typer.Option("--polish/--no-polish", help="Refine on the samples themselves.")
+]
+CheckGaussianOption = Annotated[
+    bool,
+    typer.Option(
+        "--check-gaussian/--no-check-gaussian",
+        help="network: refuse inputs that are clearly not Gaussian.",
+    ),
+]
+ActivationOption = Annotated[
+    str, typer.Option("--activation", help="lowest-layer: the units' activation.")
+]
+ThresholdOption = Annotated[
+    float | None,
+    typer.Option(
+        "--threshold",
+        help="lowest-layer: the units' threshold, if known.",
+        show_default="estimated",
+    ),
+]
+KindOption = Annotated[str, typer.Option("--kind", help="halfspaces: intersection or union.")]
+JobsOption = Annotated[
+    int, typer.Option("--jobs", min=1, help="network: threads.", envvar="UNRELU_JOBS")
+]
+
+
 def learn(
-    data: Annotated[
-        Path,
-        typer.Argument(
-            help="A folder of *.parquet, *.npz or x*.npy/y*.npy files, one such file, or an x.npy "
-            "file (with --labels).",
-            show_default=False,
-        ),
-    ],
-    model: Annotated[
-        Model, typer.Option("--model", help="What labelled the samples.", envvar="UNRELU_MODEL")
-    ] = Model.NETWORK,
-    labels: Annotated[
-        Path | None, typer.Option("--labels", help="Labels for an x.npy file.")
-    ] = None,
-    target: Annotated[str, typer.Option("--target", help="Label column of Parquet files.")] = "y",
-    width: Annotated[
-        int | None,
-        typer.Option("--width", min=0, help="Number of units.", show_default="discovered"),
-    ] = None,
-    order: Annotated[
-        int | None,
-        typer.Option(
-            "--order",
-            min=1,
-            max=2,
-            help="network: the paper's own route of this order.",
-            show_default="stacked moments",
-        ),
-    ] = None,
-    polish: Annotated[
-        bool, typer.Option("--polish/--no-polish", help="Refine on the samples themselves.")
-    ] = True,
-    check_gaussian: Annotated[
-        bool,
-        typer.Option(
-            "--check-gaussian/--no-check-gaussian",
-            help="network: refuse inputs that are clearly not Gaussian.",
-        ),
-    ] = True,
-    activation: Annotated[
-        str, typer.Option("--activation", help="lowest-layer: the units' activation.")
-    ] = "relu",
-    threshold: Annotated[
-        float | None,
-        typer.Option(
-            "--threshold",
-            help="lowest-layer: the units' threshold, if known.",
-            show_default="estimated",
-        ),
-    ] = None,
-    kind: Annotated[
-        str, typer.Option("--kind", help="halfspaces: intersection or union.")
-    ] = "intersection",
-    jobs: Annotated[
-        int, typer.Option("--jobs", min=1, help="network: threads.", envvar="UNRELU_JOBS")
-    ] = 1,
+    data: DataArgument,
+    model: ModelOption = Model.NETWORK,
+    labels: LabelsOption = None,
+    target: TargetOption = "y",
+    width: WidthOption = None,
+    order: OrderOption = None,
+    polish: PolishOption = True,
+    check_gaussian: CheckGaussianOption = True,
+    activation: ActivationOption = "relu",
+    threshold: ThresholdOption = None,
+    kind: KindOption = "intersection",
+    jobs: JobsOption = 1,
     seed: SeedOption = 0,
     out: OutOption = None,
     as_json: JsonOption = False,

@@ -29,6 +29,7 @@ from unrelu.errors import InvalidInput
 from unrelu.oracles import Oracle
 from unrelu.result import RecoveryResult
 from unrelu.span.algorithm import obfuscate as add_noise
+from unrelu.span.obfuscate import Obfuscation
 
 __all__ = ["obfuscate"]
 
@@ -55,39 +56,49 @@ def _predictions(oracle: Oracle, x: FloatArray) -> tuple[FloatArray, Any]:
     return answers, answers.argmax(axis=1) if answers.shape[1] > 1 else answers[:, 0]
 
 
+ImagesOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--images",
+        help="Images (.npy, one a row) or a folder with MNIST's IDX files.",
+        show_default="$UNRELU_MNIST or scikit-learn's digits",
+    ),
+]
+CountOption = Annotated[int, typer.Option("--count", min=1, help="Images to take.")]
+NoiseOption = Annotated[
+    float, typer.Option("--noise", min=0.0, help="Norm of the noise over the image's.")
+]
+BoxOption = Annotated[
+    tuple[float, float] | None,
+    typer.Option("--box", help="Keep pixels in this range, such as 0 1."),
+]
+SpanOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--span", help="A result of `unrelu span --out`.", show_default="recovered first"
+    ),
+]
+OutOption = Annotated[
+    Path | None, typer.Option("--out", help="Write the obfuscated images here (.npy).")
+]
+ArgmaxOption = Annotated[
+    bool, typer.Option("--argmax", help="Recover the span from the largest output alone.")
+]
+ScaleOption = Annotated[
+    float, typer.Option("--scale", help="Typical size of an input coordinate.")
+]
+
+
 def obfuscate(
     target: TargetArgument,
-    images: Annotated[
-        Path | None,
-        typer.Option(
-            "--images",
-            help="Images (.npy, one a row) or a folder with MNIST's IDX files.",
-            show_default="$UNRELU_MNIST or scikit-learn's digits",
-        ),
-    ] = None,
-    count: Annotated[int, typer.Option("--count", min=1, help="Images to take.")] = 1000,
-    noise: Annotated[
-        float, typer.Option("--noise", min=0.0, help="Norm of the noise over the image's.")
-    ] = 10.0,
-    box: Annotated[
-        tuple[float, float] | None,
-        typer.Option("--box", help="Keep pixels in this range, such as 0 1."),
-    ] = None,
-    span: Annotated[
-        Path | None,
-        typer.Option(
-            "--span", help="A result of `unrelu span --out`.", show_default="recovered first"
-        ),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="Write the obfuscated images here (.npy).")
-    ] = None,
-    argmax: Annotated[
-        bool, typer.Option("--argmax", help="Recover the span from the largest output alone.")
-    ] = False,
-    scale: Annotated[
-        float, typer.Option("--scale", help="Typical size of an input coordinate.")
-    ] = 1.0,
+    images: ImagesOption = None,
+    count: CountOption = 1000,
+    noise: NoiseOption = 10.0,
+    box: BoxOption = None,
+    span: SpanOption = None,
+    out: OutOption = None,
+    argmax: ArgmaxOption = False,
+    scale: ScaleOption = 1.0,
     input_dim: InputDimOption = None,
     seed: SeedOption = 0,
     budget: BudgetOption = None,
@@ -117,36 +128,48 @@ def obfuscate(
         made = add_noise(x, found, noise=noise, box=box, rng=seed)
         if out is not None:
             np.save(out, made.images)
-        before, first = _predictions(oracle, x)
-        after, second = _predictions(oracle, made.images)
-        spread = float(np.ptp(before)) or 1.0
-        facts = {
+        facts = _measured(oracle, x, made) | {
             "span": found.status.name,
             "rank": found.findings().rank,
-            "images": len(x),
-            "unchanged": float(np.mean(np.isclose(first, second, rtol=0, atol=1e-6 * spread))),
-            "largest_change": float(np.abs(after - before).max()) / spread,
-            "noise_norm": float(np.median(made.noise_norm)),
-            "correlation": float(np.median(made.correlation)),
-            "affine_residual": float(made.affine_residual.max()),
-            "box_residual": float(made.box_residual.max()),
             "queries": oracle.queries.total,
         }
     if as_json:
         print_json(facts)
     else:
-        console.print(
-            f"{facts['unchanged']:.2%} of {len(x)} predictions unchanged; answers moved by at "
-            f"most {facts['largest_change']:.1e} of their range"
-        )
-        if not quiet:
-            console.print(
-                f"  noise norm {facts['noise_norm']:.3g} times the image's, correlation with the "
-                f"image {facts['correlation']:.2f}\n  seen by the target "
-                f"{facts['affine_residual']:.1e} of the image's norm, outside the box "
-                f"{facts['box_residual']:.1e}"
-            )
-            if out is not None:
-                console.print(f"  written to    {out}", markup=False)
+        _tell(facts, None if quiet else out, quiet=quiet)
     if not found.success:
         raise typer.Exit(1)
+
+
+def _measured(oracle: Oracle, x: FloatArray, made: Obfuscation) -> dict[str, Any]:
+    """Ask for images before and after, and say what changed."""
+    before, first = _predictions(oracle, x)
+    after, second = _predictions(oracle, made.images)
+    spread = float(np.ptp(before)) or 1.0
+    return {
+        "images": len(x),
+        "unchanged": float(np.mean(np.isclose(first, second, rtol=0, atol=1e-6 * spread))),
+        "largest_change": float(np.abs(after - before).max()) / spread,
+        "noise_norm": float(np.median(made.noise_norm)),
+        "correlation": float(np.median(made.correlation)),
+        "affine_residual": float(made.affine_residual.max()),
+        "box_residual": float(made.box_residual.max()),
+    }
+
+
+def _tell(facts: dict[str, Any], out: Path | None, *, quiet: bool) -> None:
+    """Tell a person what changed."""
+    console.print(
+        f"{facts['unchanged']:.2%} of {facts['images']} predictions unchanged; answers moved by "
+        f"at most {facts['largest_change']:.1e} of their range"
+    )
+    if quiet:
+        return
+    console.print(
+        f"  noise norm {facts['noise_norm']:.3g} times the image's, correlation with the "
+        f"image {facts['correlation']:.2f}\n  seen by the target "
+        f"{facts['affine_residual']:.1e} of the image's norm, outside the box "
+        f"{facts['box_residual']:.1e}"
+    )
+    if out is not None:
+        console.print(f"  written to    {out}", markup=False)

@@ -64,61 +64,73 @@ def recover_for_command(
         )
 
 
+TargetArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[TARGET]",
+        help="A saved network, MODULE:FUNCTION, or planted:784-80-40-10; see `unrelu doctor`. "
+        "Not needed with --replies.",
+        show_default=False,
+    ),
+]
+RankOption = Annotated[int | None, typer.Option("--rank", min=1, help="The rank, if known.")]
+LabelsOption = Annotated[
+    bool, typer.Option("--labels", help="The target answers labels, in one column.")
+]
+ArgmaxOption = Annotated[
+    bool, typer.Option("--argmax", help="Look only at which output is the largest.")
+]
+ThresholdOption = Annotated[
+    float | None,
+    typer.Option("--threshold", help="Look only at whether an output exceeds this."),
+]
+OutputOption = Annotated[
+    int | None,
+    typer.Option("--output", min=0, help="Use one output.", show_default="all of them"),
+]
+ToleranceOption = Annotated[
+    float | None,
+    typer.Option(
+        "--tolerance",
+        min=0.0,
+        help="Sine of the largest angle that is sharp enough.",
+        show_default="1e-8 from values, 1e-10 from labels",
+    ),
+]
+ScaleOption = Annotated[
+    float, typer.Option("--scale", help="Typical size of an input coordinate.")
+]
+PlanOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--plan",
+        help="Write all queries of the non-adaptive algorithm here (.npy); "
+        "with --replies, the file that was written.",
+    ),
+]
+GradientsOption = Annotated[
+    int | None, typer.Option("--gradients", min=1, help="Gradients in the plan.")
+]
+StepOption = Annotated[float | None, typer.Option("--step", help="Coordinate steps of the plan.")]
+RepliesOption = Annotated[
+    Path | None,
+    typer.Option("--replies", help="Replies to the queries in --plan (.npy), row by row."),
+]
+
+
 def span(
-    target: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[TARGET]",
-            help="A saved network, MODULE:FUNCTION, or planted:784-80-40-10; see `unrelu doctor`. "
-            "Not needed with --replies.",
-            show_default=False,
-        ),
-    ] = None,
-    rank: Annotated[int | None, typer.Option("--rank", min=1, help="The rank, if known.")] = None,
-    labels: Annotated[
-        bool, typer.Option("--labels", help="The target answers labels, in one column.")
-    ] = False,
-    argmax: Annotated[
-        bool, typer.Option("--argmax", help="Look only at which output is the largest.")
-    ] = False,
-    threshold: Annotated[
-        float | None,
-        typer.Option("--threshold", help="Look only at whether an output exceeds this."),
-    ] = None,
-    output: Annotated[
-        int | None,
-        typer.Option("--output", min=0, help="Use one output.", show_default="all of them"),
-    ] = None,
-    tolerance: Annotated[
-        float | None,
-        typer.Option(
-            "--tolerance",
-            min=0.0,
-            help="Sine of the largest angle that is sharp enough.",
-            show_default="1e-8 from values, 1e-10 from labels",
-        ),
-    ] = None,
-    scale: Annotated[
-        float, typer.Option("--scale", help="Typical size of an input coordinate.")
-    ] = 1.0,
-    plan: Annotated[
-        Path | None,
-        typer.Option(
-            "--plan",
-            help="Write all queries of the non-adaptive algorithm here (.npy); "
-            "with --replies, the file that was written.",
-        ),
-    ] = None,
-    gradients: Annotated[
-        int | None, typer.Option("--gradients", min=1, help="Gradients in the plan.")
-    ] = None,
-    step: Annotated[
-        float | None, typer.Option("--step", help="Coordinate steps of the plan.")
-    ] = None,
-    replies: Annotated[
-        Path | None,
-        typer.Option("--replies", help="Replies to the queries in --plan (.npy), row by row."),
-    ] = None,
+    target: TargetArgument = None,
+    rank: RankOption = None,
+    labels: LabelsOption = False,
+    argmax: ArgmaxOption = False,
+    threshold: ThresholdOption = None,
+    output: OutputOption = None,
+    tolerance: ToleranceOption = None,
+    scale: ScaleOption = 1.0,
+    plan: PlanOption = None,
+    gradients: GradientsOption = None,
+    step: StepOption = None,
+    replies: RepliesOption = None,
     input_dim: InputDimOption = None,
     seed: SeedOption = 0,
     budget: BudgetOption = None,
