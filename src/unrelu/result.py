@@ -25,6 +25,7 @@ from unrelu._version import __version__
 from unrelu.errors import InvalidInput
 from unrelu.findings import Findings
 from unrelu.networks import Network
+from unrelu.views import as_html, as_text, plotted
 
 __all__ = [
     "Certificate",
@@ -291,23 +292,14 @@ class RecoveryResult:
         }
 
     def __repr__(self) -> str:
-        lines = [f"{type(self).__name__}: {self.status.name}", f"  {self.message}"]
-        if self.network is not None:
-            lines.append(f"  network      {self.network!r}")
-        for name, value in self._own_fields().items():
-            text = f"array {value.shape}" if isinstance(value, np.ndarray) else repr(value)
-            lines.append(f"  {name:<12} {text}")
-        if self.queries.total or not self.queries.samples:
-            stages = ", ".join(f"{k} {v:,}" for k, v in self.queries.by_stage.items())
-            lines.append(
-                f"  queries      {self.queries.total:,} in {self.queries.round_trips:,} "
-                f"round trips" + (f" ({stages})" if stages else "")
-            )
-        if self.queries.samples:
-            lines.append(f"  samples      {self.queries.samples:,}")
-        if self.certificate is not None:
-            lines.append(f"  certificate  {self.certificate}")
-        return "\n".join(lines)
+        return as_text(self)
+
+    def _repr_html_(self) -> str:
+        return as_html(self)
+
+    def plot(self) -> Any:
+        """Return a matplotlib figure: first-layer units, queries by stage, the certificate."""
+        return plotted(self)
 
     # ------------------------------------------------------------------ files
 

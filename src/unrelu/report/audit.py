@@ -240,26 +240,13 @@ def audit(
         plan = plan_extraction(target, domain=domain, rng=source)
     result = extract(target, domain=domain, plan=plan, rng=source, progress=meter)
     streams = generator.spawn(7)[2:]  # the first two are those of the plan and the extraction
-    leaks: tuple[LeakPoint, ...] = ()
-    defences: tuple[Defence, ...] = ()
-    line = np.zeros((0, 3))
-    kinks: tuple[float, ...] = ()
     shape = image_shape or _as_image(target)
     blind = _blind(target, result, plan, shape, examples, options, streams[0])
-    needed: int | None = None
-    ask: Callable[[FloatArray], FloatArray] = target
-    if result.copied and result.network is not None:
-        simulation = Simulation(
-            target, result, result.network, plan.diagnosis, domain, options, streams[1]
-        )
-        needed, ask = simulation.spent, simulation.served()
-        line, kinks = _line(target, simulation, options, streams[2])
-        leaks = simulation.leaks(meter)
-        defences = simulation.defences(meter)
-    copies = _copies(target, ask, plan, options, streams[4], meter)
-    headline, paragraph = verdict(plan, result, shape, needed)
+    clone = _tried_on_clone(target, result, plan, domain, options, streams, meter)
+    copies = _copies(target, clone.ask or target, plan, options, streams[4], meter)
+    headline, paragraph = verdict(plan, result, shape, clone.needed)
     risk = risk_of(result, copies, leaking=bool(len(seen_span(result))))
-    best = best_change(defences, options)
+    best = best_change(clone.defences, options)
     return Audit(
         target=redact(target.identity),
         seed=seed,
@@ -272,19 +259,57 @@ def audit(
         seconds=time.perf_counter() - start,
         price=target.meter.price,
         rate=rate,
-        leaks=leaks,
-        defences=defences,
-        recommendation=recommend(defences, options, result),
-        line=line,
-        kinks=kinks,
+        leaks=clone.leaks,
+        defences=clone.defences,
+        recommendation=recommend(clone.defences, options, result),
+        line=clone.line,
+        kinks=clone.kinks,
         image_shape=shape,
         blind=blind,
         copies=copies,
-        needed=needed,
+        needed=clone.needed,
         risk=risk,
-        actions=actions(risk, needed, copies, best, defences),
+        actions=actions(risk, clone.needed, copies, best, clone.defences),
         command=command,
         with_data=target.data is not None,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _OnClone:
+    """What was tried on the clone; nothing without one."""
+
+    leaks: tuple[LeakPoint, ...] = ()
+    defences: tuple[Defence, ...] = ()
+    line: FloatArray = dataclasses.field(default_factory=lambda: np.zeros((0, 3)))
+    kinks: tuple[float, ...] = ()
+    needed: int | None = None
+    ask: Callable[[FloatArray], FloatArray] | None = None
+
+
+def _tried_on_clone(
+    target: Oracle,
+    result: RecoveryResult,
+    plan: ExtractionPlan,
+    domain: Any,
+    options: AuditConfig,
+    streams: list[np.random.Generator],
+    progress: Progress,
+) -> _OnClone:
+    """Measure what leaks first and what defences do, where there is a clone to try them on."""
+    if not result.copied or result.network is None:
+        return _OnClone()
+    simulation = Simulation(
+        target, result, result.network, plan.diagnosis, domain, options, streams[1]
+    )
+    line, kinks = _line(target, simulation, options, streams[2])
+    return _OnClone(
+        simulation.leaks(progress),
+        simulation.defences(progress),
+        line,
+        kinks,
+        simulation.spent,
+        simulation.served(),
     )
 
 
