@@ -90,9 +90,9 @@ def test_success_is_derived_from_the_status():
 
 
 def test_certificate_bound_is_clopper_pearson():
-    # No exceedance in n: the one-sided bound is 1 - 0.05^(1/n).
+    # No exceedance in n: the one-sided bound is 1 - 0.0001^(1/n).
     clean = Certificate.from_deviations(np.zeros(300), scale=1.0, tolerance=1e-9)
-    assert clean.fraction_bound == pytest.approx(1 - 0.05 ** (1 / 300), rel=1e-12)
+    assert clean.fraction_bound == pytest.approx(1 - 0.0001 ** (1 / 300), rel=1e-9)
     some = Certificate.from_deviations(
         np.r_[np.zeros(95), np.ones(5)], scale=2.0, tolerance=0.5, confidence=0.9
     )

@@ -106,6 +106,10 @@ def _root_mean_square(values: NDArray[np.float64]) -> float:
     return largest * float(np.sqrt(np.mean((values / largest) ** 2)))
 
 
+CONFIDENCE = 0.9999
+"""Of a certificate's bound: people act on it, so one in ten thousand may be too small."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Certificate:
     """What oracle access alone says about the quality of a recovery.
@@ -151,7 +155,7 @@ class Certificate:
         *,
         scale: float,
         tolerance: float,
-        confidence: float = 0.95,
+        confidence: float = CONFIDENCE,
         distribution: str = "standard Gaussian",
         details: Mapping[str, Any] | None = None,
         exceeding: NDArray[np.bool_] | None = None,
@@ -197,7 +201,7 @@ class Certificate:
             f"max deviation {self.max_deviation:.2g} "
             f"({self.relative_deviation:.2g} of the answers' spread) on "
             f"{self.samples} held-out {self.distribution} inputs; with "
-            f"{self.confidence:.0%} confidence at most {self.fraction_bound:.2%} of inputs "
+            f"{100 * self.confidence:g}% confidence at most {self.fraction_bound:.2%} of inputs "
             f"deviate by more than {self.tolerance:.2g}"
         )
 

@@ -44,8 +44,8 @@ def test_the_same_network_passes_and_the_statement_is_tight():
     certificate = verdict.certificate
     assert certificate.samples == 10_000
     assert certificate.exceeding == 0
-    # Clopper-Pearson of 0 in 10,000 at 95 %: 1 - 0.05 ** 1e-4.
-    assert certificate.fraction_bound == pytest.approx(1.0 - 0.05**1e-4)
+    # Clopper-Pearson of 0 in 10,000 at 99.99 %: 1 - 0.0001 ** 1e-4.
+    assert certificate.fraction_bound == pytest.approx(1.0 - 0.0001**1e-4)
     assert certificate.tolerance <= 1e-6 * certificate.scale
     assert asked <= 10_000 + 4 * 512 + DeepCertifyConfig().rare + 4 * (4 + 6)
 

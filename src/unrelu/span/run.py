@@ -155,6 +155,6 @@ def unseen_share(points: int, what: str) -> str:
         return f"the last {what} completed the span"
     seen = Certificate.from_deviations(np.zeros(points), scale=1.0, tolerance=0.0)
     return (
-        f"no {what} left the span at {points} points in a row, so with {seen.confidence:.0%} "
+        f"no {what} left the span at {points} points in a row, so with {100 * seen.confidence:g}% "
         f"confidence fewer than {seen.fraction_bound:.1%} do"
     )
