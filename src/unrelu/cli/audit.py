@@ -127,7 +127,7 @@ def audit(
         with show_progress(quiet=quiet, oracle=oracle, expected=expected, rate=rate) as progress:
             facts = run_audit(
                 oracle, rng=seed, plan=plan, rate=rate, image_shape=shape, examples=shown,
-                progress=progress, command=_command(),
+                progress=progress, command=_command(), name=target,
             )  # fmt: skip
         replace_file(out, render_page(facts).encode())
         if as_json:

@@ -202,6 +202,7 @@ def audit(
     progress: Progress | None = None,
     config: AuditConfig | None = None,
     command: str = "",
+    name: str = "",
 ) -> Audit:
     """Attack a target as an outsider would, and weigh the defences.
 
@@ -221,6 +222,8 @@ def audit(
         digits otherwise, where inputs are images.
     command
         What repeats the audit, for the report.
+    name
+        The target as the user calls it; else what the oracle calls it.
 
     Raises
     ------
@@ -248,7 +251,7 @@ def audit(
     risk = risk_of(result, copies, leaking=bool(len(seen_span(result))))
     best = best_change(clone.defences, options)
     return Audit(
-        target=redact(target.identity),
+        target=redact(name or target.identity),
         seed=seed,
         created=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         version=__version__,

@@ -7,7 +7,7 @@ import dataclasses
 import math
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from markupsafe import Markup, escape
@@ -18,6 +18,12 @@ __all__ = ["Series", "bar_chart", "line_chart", "pictures_image", "weights_image
 
 WIDTH, HEIGHT = 640, 320
 LEFT, RIGHT, TOP, BOTTOM = 92, 16, 34, 54
+MARGIN, ROW = 16, 42  # of bars: their names stand above them
+_HATCH = (
+    '<defs><pattern id="hatch" width="8" height="8" patternUnits="userSpaceOnUse" '
+    'patternTransform="rotate(45)"><line class="hatch" x1="0" y1="0" x2="0" y2="8"/></pattern>'
+    "</defs>"
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,9 +110,9 @@ class _Axes:
         return parts
 
 
-def _svg(parts: Sequence[str], description: str) -> Markup:
+def _svg(parts: Sequence[str], description: str, height: float = HEIGHT) -> Markup:
     return Markup(
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" tabindex="0" '
+        f'<svg viewBox="0 0 {WIDTH} {height}" role="img" tabindex="0" '
         f'aria-label="{escape(description)}">{"".join(parts)}</svg>'
     )
 
@@ -159,42 +165,64 @@ def line_chart(
 
 def bar_chart(
     names: Sequence[str],
-    values: Sequence[float],
+    values: Sequence[float | None],
     *,
-    y_label: str,
+    x_label: str,
     description: str,
     dots: Sequence[float] = (),
     key: Sequence[str] = (),
 ) -> Markup:
-    """Return numbered bars on a logarithmic axis; zero (unknown) has no bar.
+    """Return named bars on a logarithmic axis; what is unknown (None) is hatched, never short.
 
-    ``dots`` are drawn beside the bars, where they are not zero.
+    ``dots`` are drawn on the bars, where they are not zero.
     """
     if not values:
         return Markup("")
-    low = min((value for value in (*values, *dots) if value > 0), default=0.1) / 10
-    axes = _Axes([-0.5, len(names) - 0.5], [max(low, 1e-17), 1.0], True, ("", y_label))
-    parts = axes.frame(x_ticks=False) + _key(key)
-    width = 0.7 * (axes.px(1) - axes.px(0))
-    bottom = HEIGHT - BOTTOM
-    for i, (name, value) in enumerate(zip(names, values, strict=True)):
-        if value > 0:
-            top = axes.py(max(value, axes.y0))
+    known = [value for value in (*values, *dots) if value is not None and value > 0]
+    low = 10.0 ** math.floor(math.log10(max(min(known, default=0.1) / 10, 1e-17)))
+    height = TOP + ROW * len(names) + BOTTOM
+    bottom = height - BOTTOM
+
+    def px(value: float) -> float:
+        part = math.log(min(max(value, low), 1.0) / low) / math.log(1.0 / low)
+        return MARGIN + part * (WIDTH - MARGIN - RIGHT)
+
+    parts = [_HATCH, *_key(key)]
+    for tick in _ticks(low, 1.0, True):
+        if tick <= 1.0:
             parts.append(
-                f'<rect class="c0" x="{axes.px(i) - width / 2:.1f}" y="{top:.1f}" '
-                f'width="{width:.1f}" height="{max(1.0, bottom - top):.1f}">'
-                f"<title>{escape(name)}: {value:.2g}</title></rect>"
+                f'<line class="grid" x1="{px(tick):.1f}" x2="{px(tick):.1f}" y1="{TOP}" '
+                f'y2="{bottom}"/><text x="{px(tick):.1f}" y="{bottom + 18}" '
+                f'text-anchor="middle">{_label(tick, True)}</text>'
             )
+    for i, (name, value) in enumerate(zip(names, values, strict=True)):
+        top = TOP + ROW * i
+        parts.append(f'<text x="{MARGIN}" y="{top + 16}">{escape(name)}</text>')
+        parts.append(_bar(name, value, top + 22, px))
         if i < len(dots) and dots[i] > 0:
-            place = axes.py(min(1.0, max(dots[i], axes.y0)))
             parts.append(
-                f'<circle class="c1 big" cx="{axes.px(i):.1f}" cy="{place:.1f}" r="6">'
+                f'<circle class="c1 big" cx="{px(dots[i]):.1f}" cy="{top + 28}" r="6">'
                 f"<title>{escape(name)}: {dots[i]:.2g}</title></circle>"
             )
-        parts.append(
-            f'<text x="{axes.px(i):.1f}" y="{bottom + 20}" text-anchor="middle">{i + 1}</text>'
+    parts.append(
+        f'<text x="{WIDTH / 2:.0f}" y="{height - 8}" text-anchor="middle">{escape(x_label)}</text>'
+    )
+    return _svg(parts, description, height)
+
+
+def _bar(name: str, value: float | None, top: float, px: Callable[[float], float]) -> str:
+    """Draw one bar: its length is the value; hatched and named where it is not known."""
+    if value is None:
+        return (
+            f'<rect class="unknown" x="{MARGIN}" y="{top}" width="{WIDTH - MARGIN - RIGHT}" '
+            f'height="12"><title>{escape(name)}: unknown</title></rect>'
+            f'<text x="{WIDTH - RIGHT}" y="{top - 6}" text-anchor="end">unknown</text>'
         )
-    return _svg(parts, description)
+    width = max(1.0, px(value) - MARGIN)
+    return (
+        f'<rect class="c0" x="{MARGIN}" y="{top}" width="{width:.1f}" height="12">'
+        f"<title>{escape(name)}: {value:.2g}</title></rect>"
+    )
 
 
 def weights_image(weights: FloatArray, shape: tuple[int, int], limit: int = 64) -> str:

@@ -126,9 +126,9 @@ def _trade_figure(audit: Audit) -> str:
     if not audit.defences:
         return ""
     return bar_chart(
-        [d.name for d in audit.defences],
-        [d.attack_error or 0.0 for d in audit.defences],
-        y_label="over the answers' spread",
+        [f"{i}. {d.name}" for i, d in enumerate(audit.defences, 1)],
+        [d.attack_error if d.finished else None for d in audit.defences],
+        x_label="over the answers' spread",
         description="Error of the attack's clone behind each defence, and how much the "
         "defence changes an honest user's answers",
         dots=[d.answer_change for d in audit.defences],

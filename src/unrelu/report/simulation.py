@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from unrelu._types import FloatArray
+from unrelu._types import BoolArray, FloatArray
 from unrelu.choose import extract
 from unrelu.diagnostics import Diagnosis
 from unrelu.errors import UnreluError
@@ -90,6 +90,13 @@ class Defence:
     note: str = ""
     changes_answers: bool = True
     """False: the answers are the model's own, all of them or fewer."""
+    cut_off: bool = False
+    """Whether the audit ended the attack, not the defence."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether the attack ran to its end, so that its error says something."""
+        return self.attack_error is not None and not self.cut_off
 
 
 @dataclasses.dataclass(frozen=True)
@@ -296,6 +303,9 @@ class Simulation:
             self.train_copy(change.wrap(self.served())),
             problem or note,
             change.changes_answers,
+            cut_off=result is not None
+            and result.status is Status.BUDGET_EXHAUSTED
+            and not change.limits_queries,
         )
 
     def _cost_to_users(self, change: _Change) -> tuple[float, float]:
@@ -308,8 +318,15 @@ class Simulation:
         if shown.shape != self.truth.shape:  # labels: all but the top class is lost
             return 1.0, float(np.mean(shown[:, 0] != top))
         moved = 0.0 if change.rescales else float(np.sqrt(np.mean((shown - self.truth) ** 2)))
-        labels = float(np.mean(shown.argmax(axis=1) != top)) if shown.shape[1] > 1 else 0.0
+        labels = float(np.mean(self._loses(shown))) if shown.shape[1] > 1 else 0.0
         return moved / (float(self.truth.std()) or 1.0), labels
+
+    def _loses(self, shown: FloatArray) -> BoolArray:
+        """Return where the top class shown is not one of the model's own; ties count as one."""
+        certificate = self.result.certificate
+        same = 0.0 if certificate is None else certificate.tolerance
+        now = np.take_along_axis(self.truth, shown.argmax(axis=1)[:, None], axis=1)[:, 0]
+        return np.asarray(now < self.truth.max(axis=1) - same)
 
     @staticmethod
     def _told(result: RecoveryResult, change: _Change) -> str:
