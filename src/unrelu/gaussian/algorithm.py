@@ -62,7 +62,7 @@ import numpy as np
 
 from unrelu._random import RandomState, as_generator
 from unrelu.errors import InvalidInput
-from unrelu.gaussian.conclude import Clock, conclude, constant_result
+from unrelu.gaussian.conclude import Clock, conclude, constant_result, refused
 from unrelu.gaussian.config import SampleOptions
 from unrelu.gaussian.fit import SamplePolish
 from unrelu.gaussian.identifiability import Identifiability, hermite_risk, identifiability
@@ -75,7 +75,7 @@ from unrelu.gaussian.result import SamplesResult
 from unrelu.gaussian.stream import HoldOut
 from unrelu.gaussian.survey import survey_samples
 from unrelu.progress import Progress, as_progress
-from unrelu.result import Provenance, QueryStats, Status
+from unrelu.result import Provenance, QueryStats
 from unrelu.samples import as_source
 
 __all__ = [
@@ -151,36 +151,24 @@ def learn_from_samples(
     generator, report, clock = as_generator(rng), as_progress(progress), Clock()
     source = as_source(x, y, target=target)
     provenance = Provenance(
-        algorithm="awasthi-tang-vijayaraghavan",
-        seed=int(rng) if isinstance(rng, (int, np.integer)) else None,
-        options={
-            "width": width, "order": order, "method": method, "polish": polish,
-            "check_gaussian": check_gaussian, "max_width": max_width,
-        },
-        target=source.description,
+        "awasthi-tang-vijayaraghavan", int(rng) if isinstance(rng, (int, np.integer)) else None,
+        {"width": width, "order": order, "method": method, "polish": polish,
+         "check_gaussian": check_gaussian, "max_width": max_width}, source.description,
     )  # fmt: skip
     first, everything, plan = prepare(source, options, jobs, scheduler)
     count = first.count or 0
-    # One row in twenty, or fewer of many samples, or more of a handful.
-    held = HoldOut(max(count // options.held_rows, min(20, max(count // 2, 2))))
+    held = HoldOut.among(count, options.held_rows)
     survey = survey_samples(
         first, plan, rng=generator, held=held, stride=max(count // options.keep_rows, 1),
         progress=lambda n: report.update("survey", n, count),
     )  # fmt: skip
     test = test_inputs(survey, effect=options.effect)
-    clock.close(
-        "survey", f"{survey.count:,} samples of {first.input_dim} inputs",
-        gaussian_statistic=test.statistic, gaussian_worst=test.worst,
-    )  # fmt: skip
+    clock.close("survey", survey.summary, **test.details)
     stats = QueryStats(samples=survey.count)
     if check_gaussian and not test.passed:
-        return SamplesResult(
-            Status.ASSUMPTION_VIOLATED, test.refusal, stats, provenance,
-            stages=tuple(clock.stages), gaussian_statistic=test.statistic,
-        )  # fmt: skip
+        return refused(test, stats, provenance, clock)
     check_scale(survey)
-    options = for_precision(options, survey)
-    whitening = whitening_for(survey)
+    options, whitening = for_precision(options, survey), whitening_for(survey)
     if survey.label_scale == 0.0 or whitening.factor.shape[1] == 0:
         return constant_result(survey, stats, provenance, clock, test)
     estimate = moment_estimate(

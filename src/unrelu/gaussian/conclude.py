@@ -20,7 +20,7 @@ from unrelu.gaussian.survey import SampleSurvey
 from unrelu.networks import ReLUNetwork
 from unrelu.result import Certificate, Provenance, QueryStats, StageReport, Status
 
-__all__ = ["Clock", "conclude", "constant_result"]
+__all__ = ["Clock", "conclude", "constant_result", "refused"]
 
 
 class Clock:
@@ -35,6 +35,20 @@ class Clock:
         now = time.perf_counter()
         self.stages.append(StageReport(name, 0, now - self._start, message, details))
         self._start = now
+
+
+def refused(
+    test: GaussianTest, stats: QueryStats, provenance: Provenance, clock: Clock
+) -> SamplesResult:
+    """Refuse inputs that are not Gaussian."""
+    return SamplesResult(
+        Status.ASSUMPTION_VIOLATED,
+        test.refusal,
+        stats,
+        provenance,
+        stages=tuple(clock.stages),
+        gaussian_statistic=test.statistic,
+    )
 
 
 def constant_result(

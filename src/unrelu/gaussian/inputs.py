@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
@@ -34,6 +35,11 @@ class GaussianTest:
     effect: float
     worst: str
     passed: bool
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """For the report."""
+        return {"gaussian_statistic": self.statistic, "gaussian_worst": self.worst}
 
     @property
     def refusal(self) -> str:

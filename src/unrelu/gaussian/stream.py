@@ -78,6 +78,11 @@ class HoldOut:
 
     stride: int
 
+    @classmethod
+    def among(cls, count: int, most: int) -> HoldOut:
+        """Hold one row in twenty out, ``most`` of many samples, more of a handful."""
+        return cls(max(count // most, min(20, max(count // 2, 2))))
+
     def mask(self, start: int, n: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Mark the held-out rows among ``n`` rows from ``start`` on."""
         return np.asarray((start + np.arange(n)) % self.stride == self.stride // 2)

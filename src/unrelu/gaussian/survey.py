@@ -58,6 +58,11 @@ class SampleSurvey:
     raw: tuple[FloatArray, ...]
     train_count: int
 
+    @property
+    def summary(self) -> str:
+        """What was read, in words."""
+        return f"{self.count:,} samples of {len(self.input_mean)} inputs"
+
 
 @dataclasses.dataclass(frozen=True)
 class _SurveyKernel:

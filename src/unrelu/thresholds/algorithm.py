@@ -85,7 +85,7 @@ from unrelu.thresholds.halfspaces import (
     learn_halfspaces,
     read_source,
 )
-from unrelu.thresholds.layer_queries import LayerRun
+from unrelu.thresholds.layer_queries import Asked, LayerRun
 from unrelu.thresholds.model import Activation, LowestLayerResult
 from unrelu.thresholds.passes import Passes
 from unrelu.thresholds.query import BiasedSamples, sample_biased
@@ -161,10 +161,8 @@ def recover_lowest_layer(
         real_number(tolerance, "tolerance", least=0.0)
         run = Run(source, algorithm=ALGORITHM, rng=rng, options=options, progress=progress)
         check_scalar(run.target)
-        search = LayerRun(
-            run, cfg, activation=activation, threshold=threshold, units=units, samples=samples,
-            tolerance=tolerance,
-        )  # fmt: skip
+        asked = Asked(activation, threshold, units, samples, tolerance)
+        search = LayerRun(run, cfg, asked)
         return run.ended(lambda: search.steps(refine, method), search.result, search.explained)
     passes = Passes(read_source(source, y), lambda labels: labels, cfg)
     refined = refine and not biased and activation != "sigmoid"

@@ -20,7 +20,7 @@ from unrelu.core.explain import CHUNK
 from unrelu.thresholds.config import EPS
 from unrelu.thresholds.slab import tangent_basis
 
-__all__ = ["bent_units", "lie_apart", "separating_shift"]
+__all__ = ["bent_units", "lie_apart", "separating_shift", "split_in_two"]
 
 
 def separating_shift(
@@ -169,3 +169,50 @@ def _top_exceeds_chance(points: FloatArray, sign: FloatArray, rng: np.random.Gen
 
     chance = [top(rng.choice([-1.0, 1.0], m)) for _ in range(int(EVIDENCE**2))]
     return top(sign) > float(np.mean(chance)) + EVIDENCE * float(np.std(chance))
+
+
+def split_in_two(
+    heights: FloatArray, along: FloatArray, on: BoolArray, *, rounds: int
+) -> list[FloatArray] | None:
+    """Find two boundaries ``h = c + a . s`` that explain a bent one exactly, or None.
+
+    A point is on where it lies above either: off-points lie below both, on-points above the
+    one that they are farther above. One linear program each, in turn, never contradicts the
+    labels more than before. The first guess bends along the axis on which the labels that
+    contradict a single hyperplane depend most.
+
+    Parameters
+    ----------
+    heights, along, on
+        As for :func:`separating_shift`.
+    rounds
+        Turns at most.
+    """
+    _, single = separating_shift(heights, along, on, move_threshold=True)
+    above = heights - single[0] - along @ single[1:]
+    wrong = on != (above > 0)
+    sign = np.where(on[wrong], 1.0, -1.0)
+    scatter = (along[wrong] * sign[:, None]).T @ along[wrong]
+    values, vectors = np.linalg.eigh(scatter)
+    bend = vectors[:, int(np.argmax(np.abs(values)))]
+    side = along @ bend > 0
+    planes: list[FloatArray] = []
+    for _ in range(rounds):
+        left, planes = 0.0, []
+        for mine in (side, ~side):
+            part = ~on | mine
+            if np.count_nonzero(on & mine) <= along.shape[1]:
+                return None
+            rest, plane = separating_shift(
+                heights[part], along[part], on[part], move_threshold=True
+            )
+            left += rest
+            planes.append(plane)
+        if left <= np.sqrt(EPS) * float(np.abs(heights).max()):
+            return planes
+        over = [heights - plane[0] - along @ plane[1:] for plane in planes]
+        moved = over[0] > over[1]
+        if (moved == side)[on].all():
+            return None
+        side = moved
+    return None

@@ -22,36 +22,33 @@ from unrelu.thresholds.query import QueryRefinement, refine_by_queries
 from unrelu.thresholds.search import Method
 from unrelu.thresholds.union import fit_union
 
-__all__ = ["LayerRun"]
+__all__ = ["Asked", "LayerRun"]
 
 
-class LayerRun:
-    """A run in search of the lowest layer; what was found survives the end of the budget.
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """What the caller asked for.
 
-    Parameters
+    Attributes
     ----------
-    run
-        Target, generator, stages.
     activation, threshold, units
-        As asked.
+        As in :func:`unrelu.recover_lowest_layer`.
     samples, tolerance
         Queries for the landscape, and the error in radians to which slabs refine.
     """
 
-    def __init__(
-        self,
-        run: Run,
-        config: ThresholdConfig,
-        *,
-        activation: Activation,
-        threshold: float | None,
-        units: int | None,
-        samples: int,
-        tolerance: float,
-    ) -> None:
-        self.run, self.config, self.activation = run, config, activation
-        self.threshold, self.units = threshold, units
-        self.samples, self.tolerance = samples, tolerance
+    activation: Activation
+    threshold: float | None
+    units: int | None
+    samples: int
+    tolerance: float
+
+
+class LayerRun:
+    """A run in search of the lowest layer; what was found survives the end of the budget."""
+
+    def __init__(self, run: Run, config: ThresholdConfig, asked: Asked) -> None:
+        self.run, self.config, self.asked = run, config, asked
         self.found = UnitsFit.empty(run.target.input_dim, Status.PARTIAL, "nothing was asked")
         self.slabs: _Slabs | None = None
         self.certificate: Certificate | None = None
@@ -59,19 +56,19 @@ class LayerRun:
     def steps(self, refine: bool, method: Method) -> LowestLayerResult:
         """Ask for Gaussian samples, then refine on slabs that are asked directly."""
         run, n = self.run, self.run.target.input_dim
-        self._expect(1, n if self.units is None else self.units)
+        self._expect(1, n if self.asked.units is None else self.asked.units)
         with run.stage("landscape"):
-            x = run.rng.standard_normal((self.samples, n))
+            x = run.rng.standard_normal((self.asked.samples, n))
             y = run.target(x)[:, 0]
         passes = Passes(as_source(x, y), lambda labels: labels, self.config)
-        if not refine or self.activation == "sigmoid":
+        if not refine or self.asked.activation == "sigmoid":
             self.found = fit_landscape(
-                passes, method=method, units=self.units, threshold=self.threshold, biased=False,
-                rng=run.rng, config=self.config, watch=run.progress,
+                passes, method=method, units=self.asked.units, threshold=self.asked.threshold,
+                biased=False, rng=run.rng, config=self.config, watch=run.progress,
             )  # fmt: skip
             return self.result(self.found.status, self.found.message)
         self.found = fit_union(
-            passes, method=method, units=self.units, threshold=self.threshold,
+            passes, method=method, units=self.asked.units, threshold=self.asked.threshold,
             rng=run.rng, config=self.config, watch=run.progress,
         )  # fmt: skip
         k = len(self.found.directions)
@@ -79,20 +76,22 @@ class LayerRun:
             return self.result(self.found.status, self.found.message)
         self._expect(k, k)
         self.slabs = _Slabs(run, passes.base, self.found)
-        self.slabs.refine(self.tolerance, self.threshold is None, self.config)
+        self.slabs.refine(self.asked.tolerance, self.asked.threshold is None, self.config)
         with run.stage("certificate"):
             fresh = run.rng.standard_normal((self.config.certificate, n))
             on = self.slabs.is_on(fresh)
-        status, message, self.certificate = _certify(self.slabs.found, fresh, on, self.tolerance)
-        if status is Status.RECOVERED and self.units not in (None, k):
+        status, message, self.certificate = _certify(
+            self.slabs.found, fresh, on, self.asked.tolerance
+        )
+        if status is Status.RECOVERED and self.asked.units not in (None, k):
             status = Status.PARTIAL
-            message = f"{k} units found, {self.units} expected. {message}"
+            message = f"{k} units found, {self.asked.units} expected. {message}"
         return self.result(status, message)
 
     def _expect(self, least: int, most: int) -> None:
         price = price_lowest_layer(
-            self.run.target.input_dim, (float(least), float(most)), samples=self.samples,
-            tolerance=self.tolerance,
+            self.run.target.input_dim, (float(least), float(most)), samples=self.asked.samples,
+            tolerance=self.asked.tolerance,
         )  # fmt: skip
         self.run.target.allowance.plan(price)
 
@@ -110,7 +109,7 @@ class LayerRun:
             thresholds=found.thresholds,
             angle_errors=found.errors,
             landscape_directions=found.landscape,
-            activation=self.activation,
+            activation=self.asked.activation,
         )
 
     def explained(self, result: LowestLayerResult) -> LowestLayerResult:

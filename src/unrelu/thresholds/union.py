@@ -12,7 +12,7 @@ from unrelu.core.hermite import normal_pdf
 from unrelu.core.moments import CompensatedSums, mean_moments, raw_sums
 from unrelu.progress import Progress
 from unrelu.result import Certificate, StageReport, Status
-from unrelu.thresholds.config import EPS, ThresholdConfig
+from unrelu.thresholds.config import ThresholdConfig
 from unrelu.thresholds.fit import (
     explain_nothing_found,
     mean_of_halves,
@@ -29,6 +29,7 @@ from unrelu.thresholds.refine import (
     refine_hyperplanes,
 )
 from unrelu.thresholds.search import Method, count_units, find_directions
+from unrelu.thresholds.twins import slab_widths, with_twins
 
 __all__ = ["fit_union", "judge_union"]
 
@@ -52,14 +53,14 @@ def fit_union(
     if state is None or len(state.directions) == 0:
         reason = explain_nothing_found(passes, len(found.directions), threshold)
         return UnitsFit.empty(passes.n, Status.ASSUMPTION_VIOLATED, reason, [report])
-    slabs = passes.slabs(state.directions, state.thresholds, _slab_widths(state, config))
+    slabs = passes.slabs(state.directions, state.thresholds, slab_widths(state, config))
     if not passes.pilot_is_all:
         state = refine_hyperplanes(
             slabs.x,
             slabs.on,
             state.directions,
             state.thresholds,
-            widths=_slab_widths(state, config),
+            widths=slab_widths(state, config),
             move_thresholds=threshold is None,
             blurred=not passes.base.exact,
             config=config,
@@ -74,11 +75,12 @@ def fit_union(
             "least jump": float(state.jumps.min()),
         },
     )
-    status, message = _verdict(state, slabs, passes, config)
-    if status is Status.RECOVERED:
-        status, message = _check_labels(
-            state, slabs, passes, config, message, move_thresholds=threshold is None, rng=rng
-        )
+    status, message = _judged(state, slabs, passes, threshold, rng, config)
+    if status is Status.PARTIAL:
+        twins = with_twins(state, slabs, passes, threshold, rng, config)
+        if len(twins.directions) > len(state.directions):
+            state = twins
+            status, message = _judged(state, slabs, passes, threshold, rng, config)
     if status is Status.RECOVERED and units not in (None, len(state.directions)):
         status = Status.PARTIAL
         message = f"{len(state.directions)} units found, {units} expected. " + message
@@ -93,9 +95,21 @@ def fit_union(
     )
 
 
-def _slab_widths(state: Refinement, cfg: ThresholdConfig) -> FloatArray:
-    """Half-widths of the slabs collected from all samples, ``(k,)``."""
-    return np.maximum(cfg.reach**2 * state.errors, np.sqrt(EPS))
+def _judged(
+    state: Refinement,
+    slabs: Slabs,
+    passes: Passes,
+    threshold: float | None,
+    rng: np.random.Generator,
+    cfg: ThresholdConfig,
+) -> tuple[Status, str]:
+    """Judge units by what they leave unexplained, then by the labels next to them."""
+    status, message = _verdict(state, slabs, passes, cfg)
+    if status is not Status.RECOVERED:
+        return status, message
+    return _check_labels(
+        state, slabs, passes, cfg, message, move_thresholds=threshold is None, rng=rng
+    )
 
 
 def _refined_on_pilot(
@@ -254,7 +268,9 @@ def _verdict(
             f"{k} units, but one direction only to a standard error of {worst:.2f} rad: too few "
             "samples near its threshold."
         )
-    if condition > cfg.condition and k <= passes.n:
+    # Hyperplanes that labels separate may be nearly parallel, as long as their angle shows: two
+    # at an angle have a condition number of twice its inverse.
+    if condition * worst > 2.0 and condition > cfg.condition and k <= passes.n:
         return Status.ILL_CONDITIONED, (
             f"{k} units, but their condition number is {condition:.0f}: some are almost dependent."
         )
@@ -318,7 +334,7 @@ def _check_labels(
 ) -> tuple[Status, str]:
     """Hold the units against the labels next to them, and those far from them."""
     k = len(state.directions)
-    widths = _slab_widths(state, cfg)
+    widths = slab_widths(state, cfg)
     flips = slabs.overexplained_count + slabs.unexplained_count
     bent = bent_units(
         slabs.x,
