@@ -91,7 +91,8 @@ def _products(a: Any, b: Any, batch: int) -> Any:
 def measure(
     name: str, kind: str, d: int, dtype: str, n: int, repeats: int, batches: list[int]
 ) -> dict[str, Any]:
-    from unrelu.core.moments import contraction_sums, raw_sums, second_sums
+    from unrelu.core.contractions import contraction_sums
+    from unrelu.core.moments import raw_sums, second_sums
 
     xp, move, wait, device = _backend(name)
     rng = np.random.default_rng(0)

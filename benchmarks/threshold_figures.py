@@ -17,6 +17,7 @@ from scipy.special import ndtr
 from benchmarks.records import forget, load, record
 from benchmarks.thresholds import match, orthonormal, stream
 from unrelu.thresholds.algorithm import recover_lowest_layer
+from unrelu.thresholds.config import ThresholdConfig
 from unrelu.thresholds.query import QueryRefinement, queried_tan_alpha, refine_by_queries
 from unrelu.thresholds.refine import refine_estimate
 
@@ -66,7 +67,9 @@ def steps(seed: int) -> dict[str, list[float]]:
     _, accepted = refine_estimate(tan_alpha, start, rng=rng, tolerance=1e-3, iterations=3000)
     random_search, asked = asked, 0
     state = QueryRefinement(start[None].copy(), np.array([2.05]), np.array([0.3]), np.zeros(1))
-    refine_by_queries(is_on, state, tolerance=1e-8, move_thresholds=True, rng=rng)
+    refine_by_queries(
+        is_on, state, tolerance=1e-8, move_thresholds=True, rng=rng, config=ThresholdConfig()
+    )
     return {
         "accepted": accepted,
         "slab": state.history,

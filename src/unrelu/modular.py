@@ -23,6 +23,7 @@ from unrelu.progress import Progress, as_progress
 from unrelu.result import Certificate, Provenance, RecoveryResult, StageReport, Status
 from unrelu.samples import SampleSource, as_source
 from unrelu.thresholds.algorithm import ThresholdConfig, recover_lowest_layer
+from unrelu.thresholds.passes import rows_held_out
 
 __all__ = ["ModularResult", "learn_modular"]
 
@@ -137,11 +138,8 @@ def learn_modular(
     if k == 0:
         return draft
     begin = time.perf_counter()
-    passes = (ThresholdConfig() if config is None else config).passes
     # The rows that the lower part was not learned from either.
-    held_out = passes.held_out
-    if samples.count is not None:
-        held_out = min(held_out, int(passes.held_out_share * samples.count))
+    held_out = rows_held_out(samples, ThresholdConfig() if config is None else config)
     fitted, certificate = _fit_upper(draft, samples, max(held_out, 1), progress)
     report = StageReport(
         "upper part",

@@ -11,8 +11,8 @@ from unrelu.core.power_method import (
 )
 from unrelu.core.signs import sign_patterns
 from unrelu.gaussian.awasthi import (
+    RankOneUnits,
     Thresholds,
-    Units,
     fix_signs,
     full_rank_algorithm,
     population_tensors,
@@ -49,7 +49,9 @@ def error(truth, found, *, signed):
 def test_full_rank_algorithm_on_exact_tensors(seed):
     truth = planted(seed, 7, 6)
     tensors = population_tensors(*truth, (1, 2, 3, 4))
-    found = full_rank_algorithm(tensors, Thresholds(), np.random.default_rng(seed), pairs=5)
+    found = full_rank_algorithm(
+        tensors, Thresholds.exact(1.0), np.random.default_rng(seed), pairs=5
+    )
     # Rounding 1e-16 times condition numbers up to 1e5.
     assert error(truth, found, signed=True) < 1e-9
 
@@ -58,7 +60,9 @@ def test_full_rank_algorithm_on_exact_tensors(seed):
 def test_order_two_finds_more_units_than_inputs(seed):
     truth = planted(seed, 4, 7)
     tensors = population_tensors(*truth, (2, 3, 4, 5, 6))
-    found = robust_algorithm(2, tensors, Thresholds(), np.random.default_rng(seed), pairs=5)
+    found = robust_algorithm(
+        2, tensors, Thresholds.exact(1.0), np.random.default_rng(seed), pairs=5
+    )
     assert error(truth, found, signed=False) < 1e-8
 
 
@@ -68,7 +72,7 @@ def test_a_unit_at_a_root_of_a_hermite_polynomial_is_not_lost(bias):
     w, a, b = planted(1, 5, 4)
     b[:] = [bias, 0.4, -0.6, bias]
     tensors = population_tensors(w, a, b, (1, 2, 3, 4))
-    found = full_rank_algorithm(tensors, Thresholds(), np.random.default_rng(0), pairs=5)
+    found = full_rank_algorithm(tensors, Thresholds.exact(1.0), np.random.default_rng(0), pairs=5)
     assert error((w, a, b), found, signed=True) < 1e-9
 
 
@@ -84,7 +88,7 @@ def test_fix_signs_turns_units_back():
     w, a, b = planted(3, 6, 5)
     first = population_tensors(w, a, b, (1,))[1]
     xi = np.array([1, -1, -1, 1, -1.0])
-    found = fix_signs(first, Units(xi[:, None] * w, a, xi * b))
+    found = fix_signs(first, RankOneUnits(xi[:, None] * w, a, xi * b))
     np.testing.assert_allclose(found.w, w)
     np.testing.assert_allclose(found.b, b)
 
@@ -114,9 +118,7 @@ def test_power_method_finds_every_direction_of_its_subspace():
     rng = np.random.default_rng(0)
     starts = rng.standard_normal((300, 6))
     starts /= np.linalg.norm(starts, axis=1, keepdims=True)
-    found, value = subspace_power_method(
-        basis, starts, iterations=1000, shift=0.3, tolerance=1e-12
-    )
+    found, value = subspace_power_method(basis, starts, steps=1000)
     index = distinct_directions(found, value, count=11, cosine=0.99)
     # Convergence is linear; a thousand steps leave 1e-4 of angle at worst.
     assert np.abs(w @ found[index].T).max(axis=1).min() > 1 - 1e-7
@@ -129,7 +131,7 @@ def test_moment_fit_converges_to_the_truth(tied):
     moments = packed(w, a, b)
     rng = np.random.default_rng(1)
     start = w + 0.05 * rng.standard_normal(w.shape)
-    fit = fit_moments(moments, start, tied=tied, tolerance=0.0)
+    fit = fit_moments(moments, start, tied=tied)
     index = np.abs(w @ fit.w.T).argmax(axis=1)
     xi = np.sign(np.sum(w * fit.w[index], axis=1))
     # Quadratic convergence ends at rounding times a condition number of 1e3.

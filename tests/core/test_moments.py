@@ -3,11 +3,10 @@ import math
 import numpy as np
 import pytest
 
+from unrelu.core.contractions import contraction_slices, contraction_sums
 from unrelu.core.hermite import hermite_tensor
 from unrelu.core.moments import (
     CompensatedSums,
-    contraction_slices,
-    contraction_sums,
     evaluate_series,
     mean_moments,
     pair_products,

@@ -4,7 +4,10 @@ import numpy as np
 import pytest
 
 from unrelu.core.piecewise import Kinks
+from unrelu.gaussian.config import SampleOptions
 from unrelu.gaussian.residual import find_structure, rows_between_kinks, visible_misfit
+
+OPTIONS = SampleOptions()
 
 
 def points(seed, n, d):
@@ -23,7 +26,7 @@ def test_noise_of_any_law_is_noise(tails):
             "skewed": rng.exponential(1.0, 3000),
         }[tails]
         units = rng.standard_normal((3, 3))
-        assert find_structure(x, noise, units, np.eye(3), rng) == ""
+        assert find_structure(x, noise, units, np.eye(3), rng, OPTIONS) == ""
 
 
 @pytest.mark.parametrize(
@@ -40,7 +43,7 @@ def test_a_misfit_that_the_samples_can_show_is_seen(shape, where):
     # Three times the least misfit that shows along a line.
     misfit *= 3.0 * visible_misfit(6000) / misfit.std()
     left = misfit + rng.standard_normal(6000)
-    found = find_structure(x, left, np.empty((0, 3)), np.eye(3), rng)
+    found = find_structure(x, left, np.empty((0, 3)), np.eye(3), rng, OPTIONS)
     assert any(word in found for word in where.split("|")), found
 
 
@@ -49,10 +52,10 @@ def test_a_few_large_residuals_on_one_side_are_seen():
     left = rng.standard_normal(4000)
     anywhere = left.copy()
     anywhere[:6] += 40.0
-    assert find_structure(x, anywhere, np.empty((0, 4)), np.eye(4), rng) == ""
+    assert find_structure(x, anywhere, np.empty((0, 4)), np.eye(4), rng, OPTIONS) == ""
     rare = x[:, 0] > np.sort(x[:, 0])[-7]
     left[rare] += 40.0
-    assert "6 samples" in find_structure(x, left, np.empty((0, 4)), np.eye(4), rng)
+    assert "6 samples" in find_structure(x, left, np.empty((0, 4)), np.eye(4), rng, OPTIONS)
 
 
 def test_kinks_that_stand_for_a_jump_have_no_samples_between_them():

@@ -21,8 +21,8 @@ from unrelu.gaussian.polish import (
 from unrelu.gaussian.rare_units import find_rare_units
 from unrelu.gaussian.stream import (
     HoldOut,
-    Plan,
-    Whitening,
+    InputWhitening,
+    ReadingPlan,
     collect_outliers,
     estimate_moments,
     stream_normal_equations,
@@ -47,7 +47,7 @@ def labels(truth, x):
 
 def survey(x, y, held=None, rows=500):
     return survey_samples(
-        as_source(x, y), Plan(rows), rng=np.random.default_rng(0),
+        as_source(x, y), ReadingPlan(rows), rng=np.random.default_rng(0),
         held=held or HoldOut(20), stride=1, progress=lambda n: None,
     )  # fmt: skip
 
@@ -76,7 +76,7 @@ def test_control_variates_cut_the_noise_and_keep_the_mean():
     kinds = {}
     for name, base in (("plain", nothing), ("reduced", low)):
         kinds[name] = estimate_moments(
-            as_source(x, y), Plan(1000), basis=np.eye(5), offset=np.zeros(5),
+            as_source(x, y), ReadingPlan(1000), basis=np.eye(5), offset=np.zeros(5),
             series=series_coefficients(base), low=base, held=HoldOut(20), order=4,
             progress=lambda n: None,
         )  # fmt: skip
@@ -101,7 +101,7 @@ def test_whitening_maps_moments_and_points():
     z = rng.standard_normal((5000, 3))
     x, y = z @ factor.T + [1.0, 2.0, 3.0], z[:, 0] ** 2
     seen = survey(x, y)
-    white = whitening_for(seen, significance=6.0)
+    white = whitening_for(seen)
     assert not white.plain
     back = white.forward(x)
     np.testing.assert_allclose(np.cov(back.T, bias=True), np.eye(3), atol=1e-10)
@@ -110,16 +110,16 @@ def test_whitening_maps_moments_and_points():
     mapped = white.raw(seen.raw, seen.train_count)
     for total, mean in zip(direct, mapped, strict=True):
         np.testing.assert_allclose(mean, np.asarray(total) / seen.train_count, atol=1e-10)
-    assert whitening_for(survey(z, y), significance=6.0).plain
+    assert whitening_for(survey(z, y)).plain
 
 
 def test_gaussian_check():
     rng = np.random.default_rng(3)
     good = rng.standard_normal((20_000, 4))
-    assert check_gaussian(survey(good, good[:, 0]), significance=6, effect=0.2).passed
+    assert check_gaussian(survey(good, good[:, 0]), effect=0.2).passed
     # Gaussian marginals, but the radius is that of a mixture.
     scale = rng.choice([0.5, 1.5], (20_000, 1))
-    test = check_gaussian(survey(good * scale, good[:, 0]), significance=6, effect=0.2)
+    test = check_gaussian(survey(good * scale, good[:, 0]), effect=0.2)
     assert not test.passed
     assert test.statistic > 6
 
@@ -132,14 +132,14 @@ def test_streamed_equations_and_outliers_match_memory():
     model = kinks_from_units(*truth, None, "relu")
     held = HoldOut(20)
     train = ~held.mask(0, 5000)
-    plain = Whitening.identity(4)
-    streamed = stream_normal_equations(as_source(x, y), Plan(700), model, plain, held)
+    plain = InputWhitening.identity(4)
+    streamed = stream_normal_equations(as_source(x, y), ReadingPlan(700), model, plain, held)
     from unrelu.core.piecewise import normal_equations
 
     whole = normal_equations(model, x[train], y[train])
     np.testing.assert_allclose(streamed.matrix, whole.matrix, rtol=1e-11, atol=1e-9)
     far_x, far_y, found, seen = collect_outliers(
-        as_source(x, y), Plan(700), model, plain, held, threshold=1e-6, limit=10
+        as_source(x, y), ReadingPlan(700), model, plain, held, threshold=1e-6, limit=10
     )
     assert (found, seen) == (2, int(train.sum()))
     np.testing.assert_array_equal(far_x, x[[17, 1234]])
@@ -178,9 +178,9 @@ def test_noise_has_no_signal_and_a_missing_unit_has():
     rng = np.random.default_rng(6)
     x = rng.standard_normal((20_000, 5))
     noise = rng.standard_normal(20_000)
-    assert residual_signal(x, noise, OPTIONS)[1] == 0
+    assert residual_signal(x, noise)[1] == 0
     unit = np.maximum(x[:, 0] + 0.3, 0)
-    assert residual_signal(x, 0.3 * noise + unit - unit.mean(), OPTIONS)[1] >= 1
+    assert residual_signal(x, 0.3 * noise + unit - unit.mean())[1] >= 1
 
 
 def test_rare_units_are_read_off_their_samples():

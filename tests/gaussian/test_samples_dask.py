@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from unrelu.gaussian.algorithm import learn_from_samples
-from unrelu.gaussian.stream import Plan, map_batches
+from unrelu.gaussian.stream import ReadingPlan, map_batches
 from unrelu.samples import as_source
 
 pytestmark = [
@@ -73,11 +73,11 @@ class _Fatal:
 
 
 def test_a_killed_worker_loses_nothing(client, data):
-    plan = Plan(rows=4000)
+    plan = ReadingPlan(rows=4000)
     expected = list(map_batches(as_source(*data), lambda x, y, s: (s, float(x.sum())), plan))
     victim = next(iter(client.run(os.getpid).values()))
     kernel = _Fatal(victim)
-    found = list(map_batches(as_source(*data), kernel, Plan(rows=4000, scheduler=client)))
+    found = list(map_batches(as_source(*data), kernel, ReadingPlan(rows=4000, scheduler=client)))
     client.wait_for_workers(2)  # the nanny has started another one
     assert victim not in client.run(os.getpid).values()
     # Every batch once and in order; a sum of 16,000 numbers rounds at 1e-12.

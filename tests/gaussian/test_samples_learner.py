@@ -389,7 +389,7 @@ def test_population_mode_says_when_the_order_is_too_low():
 
 def test_contractions_stand_in_for_the_fourth_moment(monkeypatch):
     # Beyond 64 inputs T4 is too large to keep; here the limit is lowered.
-    monkeypatch.setattr("unrelu.gaussian.moment_stage._DENSE_LIMIT", 3)
+    monkeypatch.setattr("unrelu.gaussian.moment_stage.DENSE_LIMIT", 3)
     for seed in range(3):
         truth = planted(seed, 6, 5)
         result = learn_from_samples(*draw(seed, truth, 60_000), rng=seed)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 
 from unrelu.errors import InvalidInput
 from unrelu.oracles import connect
 from unrelu.result import Status
-from unrelu.thresholds.detector import DetectorConfig, detect_directions
+from unrelu.thresholds.config import ThresholdConfig
+from unrelu.thresholds.detector import detect_directions
 
 
 def product_network(n: int, seed: int, activation: str, t: float) -> tuple:
@@ -92,7 +91,7 @@ def test_budget(budget: int) -> None:
 
 
 def test_wrong_threshold_activation_or_function_is_not_recovered() -> None:
-    small = DetectorConfig(lines=100)
+    small = ThresholdConfig(lines=100)
     _, f = product_network(2, 2, "sign", 0.5)
     wrong = detect_directions(
         connect(f, input_dim=2), activation="sign", threshold=2.5, bound=100_000, rng=0
@@ -130,4 +129,3 @@ def test_bad_arguments() -> None:
         detect_directions(
             connect(lambda x: x[:, 0], input_dim=1), activation="sign", threshold=1.0
         )
-    assert dataclasses.is_dataclass(DetectorConfig)

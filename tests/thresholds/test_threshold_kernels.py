@@ -104,7 +104,7 @@ def test_the_joint_minimisers_recover_all_units_at_once(seed: int) -> None:
     start = rotation(5, seed + 100)
     fourth = symmetric_power_sum(units, np.ones(5), 4)
     for rows in (
-        minimise_simultaneous(fourth, start, penalty=10.0),
+        minimise_simultaneous(fourth, start, gamma=0.01, penalty=10.0),
         minimise_joint(fourth, start, penalty=10.0),
     ):
         match = np.abs(rows @ units.T)

@@ -11,9 +11,10 @@ from unrelu.core.hermite import symmetric_power_sum
 from unrelu.core.moments import HermiteMoments, pair_index
 from unrelu.errors import InvalidInput
 from unrelu.samples import as_source
+from unrelu.thresholds.config import ThresholdConfig
 from unrelu.thresholds.detect import detect, move_by_lines
-from unrelu.thresholds.facets import FacetSearch, Polyhedron, bisect_lines
-from unrelu.thresholds.passes import PassConfig, Passes, find_base
+from unrelu.thresholds.facets import FacetSearch, Polyhedron
+from unrelu.thresholds.passes import Passes, find_base
 from unrelu.thresholds.query import (
     QueryRefinement,
     queried_tan_alpha,
@@ -28,6 +29,8 @@ from unrelu.thresholds.refine import (
     sampled_tan_alpha,
 )
 from unrelu.thresholds.search import count_units, find_directions
+
+CONFIG = ThresholdConfig()
 
 
 def orthonormal(n: int, k: int, seed: int) -> np.ndarray:
@@ -66,7 +69,7 @@ def test_directions_from_exact_moments(method: str, seed: int) -> None:
     w = rng.standard_normal((4, 7))
     w /= np.linalg.norm(w, axis=1, keepdims=True)
     moments = exact_moments(w, rng.uniform(0.5, 2.0, 4))
-    found = find_directions(moments, 4, method=method, rng=rng)  # type: ignore[arg-type]
+    found = find_directions(moments, 4, method=method, rng=rng, config=CONFIG)  # type: ignore[arg-type]
     # L-BFGS stops at relative decreases of 2e-9, angles of 1e-4, times the condition number.
     assert largest_angle(found.directions, w) < 2e-3 * found.condition
     assert found.rank == 4
@@ -79,7 +82,7 @@ def test_units_are_counted_above_the_noise() -> None:
     noise = 0.01 * rng.standard_normal((8, 8))
     noise = HermiteMoments(0.0, np.zeros(8), noise + noise.T)
     assert count_units(moments + noise, moments - noise, 2.0)[0] == 3
-    none = find_directions(moments, 0, method="joint", rng=rng)
+    none = find_directions(moments, 0, method="joint", rng=rng, config=CONFIG)
     assert none.directions.shape == (0, 8)
 
 
@@ -89,16 +92,16 @@ def test_units_are_counted_above_the_noise() -> None:
 def test_base_is_the_atom_or_the_median() -> None:
     rng = np.random.default_rng(1)
     y = np.where(rng.random(10_000) < 0.8, 0.25, rng.uniform(0.3, 1.0, 10_000))
-    base = find_base(y)
+    base = find_base(y, CONFIG)
     assert base.exact
     assert base.level == 0.25
     assert base.share == pytest.approx(0.8, abs=0.02)
     assert base.is_on(np.array([0.25, 0.26])).tolist() == [False, True]
-    noisy = find_base(y + 1e-3 * rng.standard_normal(len(y)))
+    noisy = find_base(y + 1e-3 * rng.standard_normal(len(y)), CONFIG)
     assert not noisy.exact
     assert noisy.level == pytest.approx(0.25, abs=1e-3)
     # Two values, the upper one more common: a base that is on more often than not.
-    assert find_base(np.array([0.0] * 4 + [1.0] * 5 + [2.0] * 2)).level == 0.0
+    assert find_base(np.array([0.0] * 4 + [1.0] * 5 + [2.0] * 2), CONFIG).level == 0.0
 
 
 def batches(count: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -110,7 +113,7 @@ def batches(count: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 @pytest.mark.parametrize("restartable", [True, False])
 def test_passes_see_every_row_once_and_hold_some_out(restartable: bool) -> None:
-    config = PassConfig(rows=300, pilot_rows=2000, held_out=500)
+    config = ThresholdConfig(pilot_rows=2000, held_out=500)
     source = as_source((lambda: batches(8)) if restartable else batches(8))
     passes = Passes(source, lambda y: y, config)
     every = np.concatenate([x for x, _ in batches(8)])
@@ -126,7 +129,7 @@ def test_passes_see_every_row_once_and_hold_some_out(restartable: bool) -> None:
 def test_slabs_collect_what_is_near_and_what_is_unexplained() -> None:
     x = np.concatenate([x for x, _ in batches(8)])
     on = (x[:, 0] > 1.0) | (x[:, 1] > 1.5)
-    passes = Passes(as_source(x, on.astype(float)), lambda y: y, PassConfig(held_out=0))
+    passes = Passes(as_source(x, on.astype(float)), lambda y: y, ThresholdConfig(held_out=0))
     slabs = passes.slabs(np.eye(3)[:1], np.array([1.0]), np.array([0.1]))
     near = np.abs(x[:, 0] - 1.0) < 0.1
     assert len(slabs.x) == near.sum()
@@ -134,7 +137,7 @@ def test_slabs_collect_what_is_near_and_what_is_unexplained() -> None:
     assert slabs.overexplained_count == 0
     assert slabs.below == (x[:, 0] <= 0.9).sum()
     with pytest.raises(InvalidInput, match="beyond the held-out"):
-        Passes(as_source(x[:10], on[:10]), lambda y: y, PassConfig(held_out_share=1.0))
+        Passes(as_source(iter([(x[:10], on[:10])])), lambda y: y, CONFIG)
 
 
 # ------------------------------------------------------------------ refinement
@@ -150,11 +153,11 @@ def test_refinement_on_samples_reaches_the_rate_of_a_boundary(seed: int) -> None
     on = (x @ w.T > t).any(axis=1)
     start = w + 0.1 * rng.standard_normal(w.shape) / np.sqrt(n)
     start /= np.linalg.norm(start, axis=1, keepdims=True)
-    thresholds, tangents = estimate_thresholds(x, on, start)
+    thresholds, tangents = estimate_thresholds(x, on, start, config=CONFIG)
     # Rates from bins of 0.05: the threshold to within a bin or two.
     assert thresholds == pytest.approx(t, abs=0.1)
     assert (tangents < 0.4).all()
-    found = refine_hyperplanes(x, on, start, thresholds)
+    found = refine_hyperplanes(x, on, start, thresholds, config=CONFIG)
     # n / (count phi(2.1)) = 7e-4 rad per unit; five times that, for the largest of four.
     assert largest_angle(found.directions, w) < 3.5e-3
     assert found.thresholds == pytest.approx(t, abs=3.5e-3)
@@ -221,7 +224,7 @@ def test_refinement_by_queries_goes_on_to_the_tolerance(seed: int) -> None:
     start = w + 0.05 * rng.standard_normal(w.shape) / np.sqrt(6)
     start /= np.linalg.norm(start, axis=1, keepdims=True)
     state = QueryRefinement(start, np.full(5, 2.05), np.full(5, 0.08), np.zeros(5))
-    refine_by_queries(is_on, state, tolerance=1e-8, move_thresholds=True, rng=rng)
+    refine_by_queries(is_on, state, tolerance=1e-8, move_thresholds=True, rng=rng, config=CONFIG)
     # The standard errors are below 1e-8; five of them for the largest of five units.
     assert largest_angle(state.directions, w) < 5e-8
     assert state.thresholds == pytest.approx(2.0, abs=5e-8)
@@ -266,20 +269,6 @@ def test_biased_sampler_keeps_in_proportion() -> None:
 # ---------------------------------------------------------------------- facets
 
 
-def test_bisection_halves_every_bracket() -> None:
-    cuts = np.array([0.3, -0.2])
-    low, high = bisect_lines(
-        lambda x: x[:, 0] > x[:, 1],
-        np.column_stack([np.zeros(2), cuts]),
-        np.tile([1.0, 0.0], (2, 1)),
-        np.full(2, -1.0),
-        np.full(2, 1.0),
-        20,
-    )
-    assert high - low == pytest.approx(2.0**-19)
-    assert ((low <= cuts) & (cuts <= high)).all()
-
-
 def test_crossings_of_a_polyhedron() -> None:
     cube = Polyhedron(np.vstack([np.eye(2), -np.eye(2)]), np.ones(4))
     rays = np.array([[1.0, 0.0], [0.6, 0.8], [-1.0, 0.0]])
@@ -295,9 +284,8 @@ def test_facets_to_machine_precision(n: int, k: int) -> None:
     w = rng.standard_normal((k, n))
     w /= np.linalg.norm(w, axis=1, keepdims=True)
     t = rng.uniform(1.0, 2.0, k)
-    search = FacetSearch(lambda x: (x @ w.T > t).any(axis=1), np.zeros(n), rng=rng)
-    silence = search.search(20_000, quiet=3000, most=100)
-    assert silence >= 3000
+    search = FacetSearch(lambda x: (x @ w.T > t).any(axis=1), np.zeros(n), rng=rng, config=CONFIG)
+    assert search.search() == CONFIG.quiet_rays
     assert search.unresolved == 0
     # Crossings to 1e-15 at points of norm up to 20 sqrt(n), spread over 0.01 or more where
     # facets are small.
@@ -312,8 +300,11 @@ def test_facets_to_machine_precision(n: int, k: int) -> None:
 
 def test_a_curved_region_is_given_up() -> None:
     rng = np.random.default_rng(0)
-    search = FacetSearch(lambda x: np.linalg.norm(x, axis=1) > 2.0, np.zeros(3), rng=rng)
-    search.search(10_000, quiet=500, most=30)
+    search = FacetSearch(
+        lambda x: np.linalg.norm(x, axis=1) > 2.0, np.zeros(3), rng=rng,
+        config=ThresholdConfig(most_facets=30),
+    )  # fmt: skip
+    search.search()
     assert search.unresolved or len(search.precision) == 30
 
 

@@ -18,7 +18,6 @@ from unrelu.thresholds.algorithm import (
     draw_biased_samples,
     recover_lowest_layer,
 )
-from unrelu.thresholds.passes import PassConfig
 
 Function = Callable[[np.ndarray], np.ndarray]
 
@@ -156,7 +155,7 @@ def test_streams_give_the_same_as_arrays_and_one_pass_streams_work() -> None:
     w = orthonormal(4, 3, 9)
     x = gaussian(COUNT, 4, 9)
     y = union(w, 2.0)(x)
-    config = ThresholdConfig(passes=PassConfig(pilot_rows=100_000))
+    config = ThresholdConfig(pilot_rows=100_000)
 
     def opened() -> object:
         return iter([(x[i : i + 5000], y[i : i + 5000]) for i in range(0, COUNT, 5000)])

@@ -6,17 +6,15 @@ import numpy as np
 import scipy.linalg
 
 from unrelu._types import FloatArray
-from unrelu.core.decompose_options import PolishOptions
+from unrelu.core.decompose_options import EVIDENCE, PolishOptions
 from unrelu.core.moment_fit import fit_moments, units_from_scalars
-from unrelu.core.moments import HermiteMoments, hermite_moments, raw_sums
+from unrelu.core.moments import DENSE_LIMIT, HermiteMoments, hermite_moments, raw_sums
 from unrelu.core.power_method import distinct_directions, subspace_power_method
 
 __all__ = ["decompose", "propose_units", "residual_signal", "signal_rank"]
 
 
-def signal_rank(
-    flat: FloatArray, error: FloatArray, factor: float
-) -> tuple[int, FloatArray, FloatArray, float]:
+def signal_rank(flat: FloatArray, error: FloatArray) -> tuple[int, FloatArray, FloatArray, float]:
     """Count the singular values of the flattened moments above their noise.
 
     The noise is a sample of the estimate's error (half the difference of two
@@ -27,8 +25,6 @@ def signal_rank(
     ----------
     flat, error
         Flattened moments and noise, ``(D, c)``.
-    factor
-        On the noise's largest singular value.
 
     Returns
     -------
@@ -37,7 +33,7 @@ def signal_rank(
     u, s, _ = np.linalg.svd(flat, full_matrices=False)
     threshold = 0.0
     for k in range(len(s)):
-        threshold = factor * _spectral_norm(error, u[:, :k])
+        threshold = _spectral_norm(error, u[:, :k])
         if s[k] < threshold:
             return k, u, s, threshold
     return len(s), u, s, threshold
@@ -79,16 +75,10 @@ def decompose(
     count = min(count, vectors.shape[1])
     starts = rng.standard_normal((max(options.starts * count, 50), d))
     starts /= np.linalg.norm(starts, axis=1, keepdims=True)
-    found, score = subspace_power_method(
-        vectors[:, :count],
-        starts,
-        iterations=options.power_iterations,
-        shift=options.power_shift,
-        tolerance=options.power_tolerance,
-    )
+    found, score = subspace_power_method(vectors[:, :count], starts, steps=options.steps)
     w = found[distinct_directions(found, score, count=count, cosine=options.same)]
-    free = fit_moments(moments, w, tied=False, iterations=40)
-    tied = fit_moments(moments, free.w, tied=True, iterations=40)
+    free = fit_moments(moments, w, tied=False)
+    tied = fit_moments(moments, free.w, tied=True)
     a, b = units_from_scalars(tied.alpha)
     return tied.w, a, b
 
@@ -107,7 +97,7 @@ def propose_units(
     Returns directions, outer weights and biases, possibly none.
     """
     d = x.shape[1]
-    moments, rank, vectors, _ = residual_signal(x, left, options)
+    moments, rank, vectors, _ = residual_signal(x, left)
     count = min(max(rank, at_least), at_most)
     if count == 0:
         return np.empty((0, d)), np.empty(0), np.empty(0)
@@ -116,7 +106,7 @@ def propose_units(
 
 
 def residual_signal(
-    x: FloatArray, left: FloatArray, options: PolishOptions
+    x: FloatArray, left: FloatArray
 ) -> tuple[HermiteMoments, int, FloatArray, float]:
     """Moments of a residual, how many of their singular values rise above noise.
 
@@ -124,7 +114,7 @@ def residual_signal(
     -------
     Moments, rank, left singular vectors, threshold.
     """
-    order = 4 if x.shape[1] <= 64 else 3
+    order = 4 if x.shape[1] <= DENSE_LIMIT else 3
     blocks = [_batch_moments(x[i::8], left[i::8], order) for i in range(min(8, len(x)))]
     moments = blocks[0]
     for block in blocks[1:]:
@@ -138,8 +128,8 @@ def residual_signal(
     for row in scipy.linalg.hadamard(8)[1:, : len(blocks)]:
         error = np.tensordot(row, pieces, axes=1) / len(blocks)
         tops.append(_spectral_norm(error))
-    threshold = float(np.mean(tops) + options.evidence * np.std(tops))
-    threshold = max(threshold, 1.05 * float(np.max(tops)))
+    threshold = float(np.mean(tops) + EVIDENCE * np.std(tops))
+    threshold = max(threshold, float(np.max(tops)))
     return moments, int(np.count_nonzero(s > threshold)), u, threshold
 
 

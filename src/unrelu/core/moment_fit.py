@@ -93,8 +93,7 @@ def fit_moments(
     *,
     tied: bool,
     start: tuple[FloatArray, FloatArray] | None = None,
-    iterations: int = 100,
-    tolerance: float = 1e-15,
+    steps: int = 40,
 ) -> MomentFit:
     """Fit directions and scalars to the moments by Levenberg-Marquardt.
 
@@ -108,8 +107,8 @@ def fit_moments(
         Whether the scalars are those of ReLU units.
     start
         ``(a, b)`` to start from where ``tied``; from the scalars if None.
-    iterations, tolerance
-        Stop after so many steps, or when the relative decrease is below this.
+    steps
+        Stop after so many, or when they decrease no more than rounding does.
     """
     orders = _ORDERS[: moments.order - 1]
     w = w / np.linalg.norm(w, axis=1, keepdims=True)
@@ -122,7 +121,7 @@ def fit_moments(
     total = _norm(moments)
     state = _Problem(moments, orders, tied, total)
     loss, damping = state.loss(w, scalars), 1e-3
-    for _ in range(iterations):
+    for _ in range(steps):
         hessian, gradient = state.normal_equations(w, scalars)
         diagonal = np.diagonal(hessian).copy()
         improved = False
@@ -139,7 +138,7 @@ def fit_moments(
         decrease = loss - new_loss
         w, scalars, loss = new_w, new_scalars, new_loss
         damping = max(damping / 5.0, 1e-15)
-        if decrease <= tolerance * total:
+        if decrease <= np.finfo(np.float64).eps * total:
             break
     w, scalars = _sharpen(state, w, scalars)
     return MomentFit(w, state.alpha(scalars), max(loss, 0.0))

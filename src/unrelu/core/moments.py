@@ -24,10 +24,9 @@ from array_api_compat import array_namespace
 from unrelu._types import FloatArray, IntArray
 
 __all__ = [
+    "DENSE_LIMIT",
     "CompensatedSums",
     "HermiteMoments",
-    "contraction_slices",
-    "contraction_sums",
     "evaluate_series",
     "hermite_moments",
     "mean_moments",
@@ -43,6 +42,8 @@ __all__ = [
 Array = Any  # an array of any namespace that array_api_compat knows
 
 _MAX_ORDER = 4
+DENSE_LIMIT = 64
+"""Inputs up to which T4 is kept on symmetric pairs: 33 MiB at 64 inputs."""
 
 
 def to_numpy(array: Array) -> FloatArray:
@@ -140,30 +141,6 @@ def second_sums(x: Array, y: Array) -> tuple[Array, Array]:
     """Sum over one batch ``y`` and ``y x x^T``: all that ``T_2`` takes."""
     xp = array_namespace(x)
     return xp.sum(y), (x * y[:, None]).T @ x
-
-
-def contraction_sums(x: Array, y: Array, v: Array) -> tuple[Array, Array]:
-    """Slices ``sum y (v.x) s`` and ``sum y (v.x)^2 s`` over one batch.
-
-    Parameters
-    ----------
-    x, y
-        Points ``(n, d)`` and labels ``(n,)``.
-    v
-        Directions, ``(q, d)``.
-
-    Returns
-    -------
-    Two arrays ``(q, D)``: unpack with :func:`unpack_pairs`. One matrix product
-    of shape (2q, n) by (n, D) serves both; the symmetry of ``x x^T`` halves the
-    work of forming each slice on its own.
-    """
-    xp = array_namespace(x)
-    along = v @ x.T
-    weighted = along * y
-    both = xp.concat([weighted, weighted * along], axis=0) @ pair_products(x)
-    q = v.shape[0]
-    return both[:q, :], both[q:, :]
 
 
 class CompensatedSums:
@@ -356,43 +333,6 @@ def hermite_moments(means: tuple[FloatArray, ...]) -> HermiteMoments:
 def mean_moments(sums: CompensatedSums) -> HermiteMoments:
     """Hermite moments of what an accumulator of :func:`raw_sums` has seen."""
     return hermite_moments(tuple(total / sums.count for total in sums.values()))
-
-
-def contraction_slices(
-    slice3: FloatArray, slice4: FloatArray, v: FloatArray, low: HermiteMoments
-) -> tuple[FloatArray, FloatArray]:
-    """Hermite slices ``T3(v, ., .)`` and ``T4(v, v, ., .)`` from raw mean slices.
-
-    Parameters
-    ----------
-    slice3, slice4
-        Means of :func:`contraction_sums`, ``(q, D)``.
-    v
-        Directions, ``(q, d)``.
-    low
-        Hermite moments of order up to 2 of the same labels.
-
-    Returns
-    -------
-    Two arrays ``(q, d, d)``.
-    """
-    d = low.input_dim
-    eye = np.eye(d)
-    r2 = low.t2 + low.t0 * eye
-    raw3, raw4 = unpack_pairs(slice3, d), unpack_pairs(slice4, d)
-    mixed = v[:, :, None] * low.t1
-    t3 = raw3 - mixed - np.swapaxes(mixed, 1, 2) - (v @ low.t1)[:, None, None] * eye
-    square = np.sum(v * v, axis=1)[:, None, None]
-    along = v @ r2
-    cross = v[:, :, None] * along[:, None, :]
-    t4 = (
-        raw4
-        - square * r2
-        - np.sum(along * v, axis=1)[:, None, None] * eye
-        - 2.0 * (cross + np.swapaxes(cross, 1, 2))
-        + low.t0 * (square * eye + 2.0 * v[:, :, None] * v[:, None, :])
-    )
-    return t3, t4
 
 
 def series_coefficients(moments: HermiteMoments) -> tuple[FloatArray, ...]:

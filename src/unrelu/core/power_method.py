@@ -34,7 +34,7 @@ def isometric_squares(w: FloatArray) -> FloatArray:
 
 
 def subspace_power_method(
-    basis: FloatArray, starts: FloatArray, *, iterations: int, shift: float, tolerance: float
+    basis: FloatArray, starts: FloatArray, *, steps: int
 ) -> tuple[FloatArray, FloatArray]:
     """Climb ``F(w) = ||basis^T vec(w w^T)||^2`` from every start at once.
 
@@ -44,13 +44,9 @@ def subspace_power_method(
         Orthonormal columns ``(D, k)`` in :func:`isometric_squares` coordinates.
     starts
         Unit rows ``(L, d)``.
-    iterations
-        At most this many steps ``w <- normalise(grad F(w)/4 + shift w)``.
-    shift
-        Keeps F increasing at every step; one half of F's bound suffices in
-        practice, and smaller is faster (Kileel & Pereira, section 3).
-    tolerance
-        A start whose step is shorter than this is at rest.
+    steps
+        At most this many ``w <- normalise(grad F(w)/4)``; a start whose step is shorter than
+        the root of float64's resolution is at rest.
 
     Returns
     -------
@@ -61,16 +57,16 @@ def subspace_power_method(
     unweight = np.where(rows == cols, 1.0, math.sqrt(0.5))
     moving = np.arange(len(w))
     value = np.zeros(len(w))
-    for _ in range(iterations):
+    rest = math.sqrt(float(np.finfo(np.float64).eps))
+    for _ in range(steps):
         current = w[moving]
         projected = isometric_squares(current) @ basis @ basis.T
         matrices = unpack_pairs(projected * unweight, w.shape[1])
         gradient = np.einsum("lij,lj->li", matrices, current)
         value[moving] = np.einsum("li,li->l", gradient, current)
-        updated = gradient + shift * current
-        updated /= np.linalg.norm(updated, axis=1, keepdims=True)
+        updated = gradient / np.linalg.norm(gradient, axis=1, keepdims=True)
         w[moving] = updated
-        moving = moving[np.linalg.norm(updated - current, axis=1) > tolerance]
+        moving = moving[np.linalg.norm(updated - current, axis=1) > rest]
         if len(moving) == 0:
             break
     return w, value

@@ -23,8 +23,8 @@ from unrelu.core.hermite import hermite, relu_coefficient, symmetric_power_sum
 from unrelu.core.jennrich import jennrich, leading_subspace
 
 __all__ = [
+    "RankOneUnits",
     "Thresholds",
-    "Units",
     "contract_all",
     "fix_signs",
     "full_rank_algorithm",
@@ -54,13 +54,23 @@ class Thresholds:
         Two directions nearer than this, up to sign, are one.
     """
 
-    eta1: tuple[float, float] = (1e-9, 1e-9)
-    eta2: float = 1e-6
-    eta3: float = 1e-3
+    eta1: tuple[float, float]
+    eta2: float
+    eta3: float
+
+    @classmethod
+    def exact(cls, size: float) -> Thresholds:
+        """Return those of exact tensors of a size: powers of float64's resolution.
+
+        Singular values lose a few digits to rounding; two eigenvectors of an ill-conditioned
+        matrix agree to about the square root of what its eigenvalues do.
+        """
+        eps = float(np.finfo(np.float64).eps)
+        return cls((eps**0.75 * size, eps**0.75 * size), eps**0.5, eps**0.25)
 
 
 @dataclasses.dataclass(frozen=True)
-class Units:
+class RankOneUnits:
     """Units ``a relu(w.x + b)``: ``w`` (m, d) with unit rows, ``a``, ``b`` (m,)."""
 
     w: FloatArray
@@ -117,11 +127,11 @@ def recover_scalars(order: int, w: FloatArray, tensors: Tensors) -> tuple[FloatA
     return a, b
 
 
-def fix_signs(first: FloatArray, units: Units) -> Units:
+def fix_signs(first: FloatArray, units: RankOneUnits) -> RankOneUnits:
     """Algorithm 3, FIXSIGNS: orientations from ``f_1 = sum_i z_i a_i w_i``."""
     z = np.linalg.lstsq((units.a[:, None] * units.w).T, first, rcond=1e-14)[0]
     xi = np.where(z < 0.0, -1.0, 1.0)
-    return Units(xi[:, None] * units.w, units.a, xi * units.b)
+    return RankOneUnits(xi[:, None] * units.w, units.a, xi * units.b)
 
 
 def _roots(vectors: FloatArray, d: int, order: int) -> FloatArray:
@@ -188,11 +198,11 @@ def robust_algorithm(
     *,
     pairs: int = 1,
     width: int | None = None,
-) -> Units:
+) -> RankOneUnits:
     """Algorithm 4 (Algorithm 1 without its step 6 on exact tensors)."""
     w = recover_directions(order, tensors, thresholds, rng, pairs=pairs, width=width)
     a, b = recover_scalars(order, w, tensors) if len(w) else (np.empty(0), np.empty(0))
-    return Units(w, a, b)
+    return RankOneUnits(w, a, b)
 
 
 def full_rank_algorithm(
@@ -202,7 +212,7 @@ def full_rank_algorithm(
     *,
     pairs: int = 1,
     width: int | None = None,
-) -> Units:
+) -> RankOneUnits:
     """Algorithm 6 (Algorithm 1 with l = 1 on exact tensors)."""
     units = robust_algorithm(1, tensors, thresholds, rng, pairs=pairs, width=width)
     return fix_signs(tensors[1], units) if len(units.w) else units

@@ -11,11 +11,11 @@ import numpy as np
 from unrelu._types import FloatArray
 from unrelu.core.decompose import residual_signal
 from unrelu.core.decompose_options import PolishOptions
-from unrelu.core.moments import hermite_moments, raw_sums
 from unrelu.core.piecewise import Kinks, damped_step, residuals
+from unrelu.gaussian.config import FEW, SampleOptions
 from unrelu.gaussian.moment_stage import MomentEstimate
 from unrelu.gaussian.polish import (
-    Fit,
+    KinkFit,
     drop_needless_units,
     fit_kinks,
     grow_and_prune,
@@ -26,25 +26,24 @@ from unrelu.gaussian.polish import (
     without_undetermined,
 )
 from unrelu.gaussian.rare_units import find_rare_units
-from unrelu.gaussian.residual import find_structure, rows_between_kinks, visible_misfit
+from unrelu.gaussian.residual import (
+    few_carry_most,
+    find_jump,
+    find_structure,
+    rough_structure,
+    visible_misfit,
+)
 from unrelu.gaussian.stream import (
     HoldOut,
-    Plan,
-    Whitening,
+    InputWhitening,
+    ReadingPlan,
     collect_outliers,
     stream_normal_equations,
 )
-from unrelu.gaussian.survey import Survey
+from unrelu.gaussian.survey import SampleSurvey
 from unrelu.samples import SampleSource
 
 __all__ = ["SampleFit", "SamplePolish"]
-
-# Fewest rows that the polish works on, if there are so many: rare kinks need
-# rows more than parameters do.
-_LEAST_ROWS = 20_000
-# Unexplained rows kept for the search of rare units, whose cost grows with the
-# square: a few hundred is usual.
-_OUTLIERS = 2_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,16 +103,14 @@ class SamplePolish:
     """
 
     source: SampleSource | None
-    plan: Plan
-    survey: Survey
-    whitening: Whitening
+    plan: ReadingPlan
+    survey: SampleSurvey
+    whitening: InputWhitening
     held: HoldOut
     rng: np.random.Generator
-    options: PolishOptions
-    rows_per_parameter: int
+    sizes: SampleOptions
     width: int | None
     max_width: int | None
-    restarts: int
     gaussian: bool
     report: Callable[[str], None]
     notes: list[str] = dataclasses.field(default_factory=list)
@@ -122,7 +119,7 @@ class SamplePolish:
         """Refine a moment estimate on the samples."""
         d = self.whitening.factor.shape[1]
         units = max(len(estimate.w), self.width or 0, 1)
-        rows = max(self.rows_per_parameter * (units + 1) * (d + 1), _LEAST_ROWS)
+        rows = max(self.sizes.rows_per_parameter * (units + 1) * (d + 1), self.sizes.held_rows)
         x = self.whitening.forward(self.survey.train_x[:rows])
         y = self.survey.train_y[:rows]
         start = kinks_from_units(
@@ -153,10 +150,15 @@ class SamplePolish:
     # ------------------------------------------------------------- helpers
 
     @property
+    def options(self) -> PolishOptions:
+        """Numbers of the fits."""
+        return self.sizes.polish
+
+    @property
     def _scale(self) -> float:
         return self.survey.label_scale
 
-    def _is_exact(self, fit: Fit) -> bool:
+    def _is_exact(self, fit: KinkFit) -> bool:
         return fit.rms <= self.options.exact * self._scale
 
     def _unpolished(self, model: Kinks, x: FloatArray, y: FloatArray) -> SampleFit:
@@ -170,17 +172,17 @@ class SamplePolish:
 
     def _restarted(
         self,
-        fit: Fit,
+        fit: KinkFit,
         inliers: np.ndarray[Any, np.dtype[np.bool_]],
         x: FloatArray,
         y: FloatArray,
         limit: int,
-    ) -> tuple[Fit, np.ndarray[Any, np.dtype[np.bool_]]]:
+    ) -> tuple[KinkFit, np.ndarray[Any, np.dtype[np.bool_]]]:
         """Random starts, wider than needed and pruned, if structure is left."""
         tries = 0
         # Random starts win on small networks, where they also cost little.
         small = (len(fit.model.u) + 1) * (x.shape[1] + 1) <= 200
-        restarts = self.restarts if small else min(self.restarts, 1)
+        restarts = self.sizes.restarts if small else min(self.sizes.restarts, 1)
         while tries < restarts and not self._is_exact(fit) and limit > 0:
             if not self._structure(fit.model, x, y):
                 break
@@ -197,14 +199,14 @@ class SamplePolish:
                 self.notes.append(f"random start {tries} did better, rms {fit.rms:.1e}")
         return fit, inliers
 
-    def _with_fewer_units(self, fit: Fit, x: FloatArray, y: FloatArray) -> Fit:
+    def _with_fewer_units(self, fit: KinkFit, x: FloatArray, y: FloatArray) -> KinkFit:
         """Look for a model of fewer units that the samples do not tell from this one.
 
         Units dropped one by one end where each is needed by the others; random starts
         with fewer end elsewhere. Each unit saved is worth Schwarz's ``(d + 1) log n``
         residual variances.
         """
-        for attempt in range(2 * self.restarts):
+        for attempt in range(2 * self.sizes.restarts):
             units = len(fit.model.u)
             fewer = max(units // 2 + attempt % 2, 1)
             if units < 2 or fewer >= units:
@@ -225,21 +227,7 @@ class SamplePolish:
 
     def _structure(self, model: Kinks, x: FloatArray, y: FloatArray) -> str:
         """Say what a residual still shows that noise would not."""
-        left = residuals(model, x, y)
-        _, rank, _, _ = residual_signal(x, left, self.options)
-        if rank:
-            return "its moments of order 2 to 4 are not zero"
-        if _few_carry_most(left):
-            return "a few samples carry most of it"
-        # Noise that does not depend on x has a square uncorrelated with x x^T.
-        square = left**2
-        square = square / max(float(square.mean()), 1e-300) - 1.0
-        n = len(square)
-        spread = float(square.std())
-        moments = hermite_moments(tuple(np.asarray(s) / n for s in raw_sums(x, square, order=2)))
-        worst = float(np.abs(np.linalg.eigvalsh(moments.t2)).max(initial=0.0))
-        edge = spread * (2.0 * np.sqrt(x.shape[1] / n) + 8.0 / np.sqrt(n))
-        return "its size depends on x" if worst > edge else ""
+        return rough_structure(x, residuals(model, x, y))
 
     def _what_is_left(self, model: Kinks) -> tuple[str, bool]:
         """Hold the model against all rows in memory, the held-out ones included.
@@ -255,11 +243,11 @@ class SamplePolish:
         bounds = [bound for bound in (self.width, self.max_width) if bound is not None]
         full = bool(bounds) and len(model.u) >= min(bounds)
         weak = self._weakness(x, left)
-        missing = full or bool(weak) or _few_carry_most(left)
+        missing = full or bool(weak) or few_carry_most(left)
         structure = self._structure(model, x, y) or find_structure(
-            x, left, model.u[:, :-1], self.whitening.factor, self.rng
+            x, left, model.u[:, :-1], self.whitening.factor, self.rng, self.sizes
         )
-        return structure or _jump(model, x) or weak, missing
+        return structure or find_jump(model, x) or weak, missing
 
     def _weakness(self, x: FloatArray, left: FloatArray) -> str:
         """Say so if these are too few samples to see a unit in the residual.
@@ -268,11 +256,11 @@ class SamplePolish:
         b = 1) and 0.3 a to the residual. It must show before it makes up more than
         about an eighth of the residual's variance.
         """
-        _, _, _, threshold = residual_signal(x, left, self.options)
+        _, _, _, threshold = residual_signal(x, left)
         limit = 0.2 * float(left.std())
         return "too few samples to tell noise from missing units" if threshold > limit else ""
 
-    def _finish_exact(self, fit: Fit, x: FloatArray, y: FloatArray) -> SampleFit:
+    def _finish_exact(self, fit: KinkFit, x: FloatArray, y: FloatArray) -> SampleFit:
         """Look for samples that are not met, read rare units off them, orient."""
         unexplained = 0
         bar = self.options.met * self._scale
@@ -288,7 +276,7 @@ class SamplePolish:
             self.report("checking all samples")
             far_x, far_y, unexplained, _ = collect_outliers(
                 self.source, self.plan, fit.model, self.whitening, self.held,
-                threshold=bar, limit=_OUTLIERS,
+                threshold=bar, limit=FEW,
             )  # fmt: skip
             if unexplained == 0:
                 break
@@ -323,7 +311,7 @@ class SamplePolish:
         if oriented:
             model, xi = self._refit_relu(fit, xi, x, y)
         noise = 0.0 if fit.rms <= 1e-11 * self._scale else fit.rms
-        structure = _jump(model, x)
+        structure = find_jump(model, x)
         return SampleFit(
             model, xi, noise, True, oriented, count, unexplained,
             structure, False, 0.0, True,
@@ -332,7 +320,7 @@ class SamplePolish:
         )  # fmt: skip
 
     def _refit_relu(
-        self, fit: Fit, xi: FloatArray, x: FloatArray, y: FloatArray
+        self, fit: KinkFit, xi: FloatArray, x: FloatArray, y: FloatArray
     ) -> tuple[Kinks, FloatArray]:
         """Fit oriented units without a free affine part."""
         relu = Kinks(2.0 * xi[:, None] * fit.model.u, fit.model.sign, None, "relu")
@@ -343,17 +331,17 @@ class SamplePolish:
             return refit.model, np.ones(len(xi))
         return fit.model, xi
 
-    def _finish_noisy(self, fit: Fit, x: FloatArray, y: FloatArray) -> SampleFit:
+    def _finish_noisy(self, fit: KinkFit, x: FloatArray, y: FloatArray) -> SampleFit:
         """Orient by the best of the fitting patterns; last steps on all samples."""
         n, d = x.shape
-        patterns = orient(fit.model, keep=4)
+        patterns = orient(fit.model)
         free = max(n - fit.equations.matrix.shape[0], 1)
         variance = fit.equations.square / free
         bar = (d + 1) * np.log(n) * variance
-        chosen: Fit | None = None
+        chosen: KinkFit | None = None
         count = 0
         if len(fit.model.u):
-            for xi in patterns.patterns:
+            for xi in patterns.patterns[: self.sizes.restarts]:
                 relu = Kinks(2.0 * xi[:, None] * fit.model.u, fit.model.sign, None, "relu")
                 trial = fit_kinks(relu, x, y, self.options)
                 if trial.equations.square - fit.equations.square <= bar:
@@ -401,20 +389,3 @@ class SamplePolish:
             if gain <= 1e-3 * len(move) * square / rows:
                 return model, max(square - gain, 0.0), rows
         return best, square, rows
-
-
-def _few_carry_most(left: FloatArray) -> bool:
-    """Whether a residual is small but for a few samples, as next to a rare kink.
-
-    Gaussian noise has a median magnitude of 0.67 standard deviations, noise with three
-    degrees of freedom 0.44.
-    """
-    return float(np.median(np.abs(left))) < 0.2 * float(left.std())
-
-
-def _jump(model: Kinks, x: FloatArray) -> str:
-    """Say so if two kinks may stand for a jump: too few samples lie between them."""
-    between = rows_between_kinks(model, x)
-    if between >= x.shape[1] + 3:
-        return ""
-    return f"only {between} samples lie between two kinks, which may stand for a jump"

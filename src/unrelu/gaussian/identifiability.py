@@ -77,7 +77,7 @@ class Identifiability:
     message: str
 
 
-def identifiability(network: ReLUNetwork, *, tolerance: float = 1e-9) -> Identifiability:
+def identifiability(network: ReLUNetwork, *, tolerance: float | None = None) -> Identifiability:
     """Find the orientations of the units that give the same function.
 
     Parameters
@@ -85,14 +85,16 @@ def identifiability(network: ReLUNetwork, *, tolerance: float = 1e-9) -> Identif
     network
         Depth 2, one output.
     tolerance
-        Relative size of a sum that counts as zero: parameters written with
-        fewer digits than float64 need a larger one.
+        Relative size of a sum that counts as zero, by default the root of float64's
+        resolution: parameters written with fewer digits need a larger one.
 
     Returns
     -------
     Identifiability
         Complete if at most 20 units depend linearly on the others.
     """
+    if tolerance is None:
+        tolerance = math.sqrt(float(np.finfo(np.float64).eps))
     w, a, b = network.weights[0], network.weights[1][0], network.biases[0]
     if network.depth != 2 or network.output_dim != 1:
         raise InvalidInput(f"need one hidden layer and one output, got {network.architecture}")

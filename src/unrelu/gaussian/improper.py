@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from unrelu._types import FloatArray
@@ -15,37 +17,30 @@ def truncated_regression(
     b: FloatArray,
     x: FloatArray,
     y: FloatArray,
-    *,
-    quantile: float = 1.0 - 1e-4,
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Regress y on both orientations of every unit and on x (Lemma 5.8).
 
     Two features per unit suffice since the signs of w and b are coordinated
-    (footnote 5). Rows whose features are longer than a quantile of the lengths
-    are left out; the paper's tau only has to grow like sqrt(log N), and its
-    constant leaves nothing out at any N. The minimiser comes from a ridge
-    regression solved exactly, where the paper runs projected gradient descent on
-    the same convex problem; the ridge plays the part of the ball.
+    (footnote 5). The paper leaves rows out whose features are longer than a tau that grows
+    like sqrt(log N); its constant leaves nothing out at any N, so nothing is here. The
+    minimiser comes from a ridge regression solved exactly, where the paper runs projected
+    gradient descent on the same convex problem; the ridge plays the part of the ball.
 
     Returns
     -------
     ``alpha`` (m,), ``alpha'`` (m,) and the affine part ``(d + 1,)``: the
     function is ``sum alpha relu(z) + alpha' relu(-z) + affine.(x, 1)``.
     """
-    m, d = w.shape[0], x.shape[1]
+    m = len(w)
     z = x @ w.T + b
     features = np.concatenate(
         [np.maximum(z, 0.0), np.maximum(-z, 0.0), x, np.ones((len(x), 1))], axis=1
     )
-    length = np.linalg.norm(features, axis=1)
-    kept = length <= np.quantile(length, quantile)
-    used, labels = features[kept], y[kept]
-    gram = used.T @ used
+    gram = features.T @ features
     # z = relu(z) - relu(-z) makes the features dependent: the ridge picks one
     # of the equal solutions.
-    ridge = 1e-10 * np.trace(gram) / len(gram)
-    beta = np.linalg.solve(gram + ridge * np.eye(len(gram)), used.T @ labels)
-    del d
+    ridge = math.sqrt(np.finfo(np.float64).eps) * np.trace(gram) / len(gram)
+    beta = np.linalg.solve(gram + ridge * np.eye(len(gram)), features.T @ y)
     return beta[:m], beta[m : 2 * m], beta[2 * m :]
 
 

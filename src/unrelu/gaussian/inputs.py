@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
-from unrelu.gaussian.stream import Whitening
-from unrelu.gaussian.survey import Survey
+from unrelu.core.decompose_options import EVIDENCE
+from unrelu.gaussian.stream import InputWhitening
+from unrelu.gaussian.survey import SampleSurvey
 
 __all__ = ["GaussianTest", "check_gaussian", "whitening_for"]
 
@@ -34,8 +36,22 @@ class GaussianTest:
     worst: str
     passed: bool
 
+    @property
+    def details(self) -> dict[str, Any]:
+        """For the report."""
+        return {"gaussian_statistic": self.statistic, "gaussian_worst": self.worst}
 
-def check_gaussian(survey: Survey, *, significance: float, effect: float) -> GaussianTest:
+    @property
+    def refusal(self) -> str:
+        """Why inputs that failed are refused."""
+        return (
+            f"the inputs are not Gaussian: the {self.worst} is {self.effect:.2g}, "
+            f"{self.statistic:.0f} standard deviations off; pass check_gaussian=False to go on "
+            "regardless"
+        )
+
+
+def check_gaussian(survey: SampleSurvey, *, effect: float) -> GaussianTest:
     """Test third and fourth cumulants against a Gaussian's.
 
     Under a Gaussian, skewness has variance 6/N and excess kurtosis 24/N. Only
@@ -46,8 +62,6 @@ def check_gaussian(survey: Survey, *, significance: float, effect: float) -> Gau
     ----------
     survey
         Of the inputs.
-    significance
-        In standard deviations.
     effect
         In cumulants; a uniform variable has kurtosis -1.2.
     """
@@ -65,12 +79,12 @@ def check_gaussian(survey: Survey, *, significance: float, effect: float) -> Gau
     kept = max(len(survey.train_x), 1)
     radial = abs(survey.radius) * np.sqrt(8.0 / (d * (d + 2) * kept))
     rows.append((abs(survey.radius), radial, "distribution of the radius"))
-    failing = [row for row in rows if row[0] > significance and row[1] > effect]
+    failing = [row for row in rows if row[0] > EVIDENCE and row[1] > effect]
     statistic, size, worst = max(failing or rows)
     return GaussianTest(float(statistic), float(size), worst, not failing)
 
 
-def whitening_for(survey: Survey, *, significance: float) -> Whitening:
+def whitening_for(survey: SampleSurvey) -> InputWhitening:
     """Leave standard inputs alone; otherwise whiten by mean and covariance.
 
     Directions without variance are dropped: there the network is constant.
@@ -79,10 +93,10 @@ def whitening_for(survey: Survey, *, significance: float) -> Whitening:
     spread = np.where(np.eye(d, dtype=bool), np.sqrt(2.0 / n), np.sqrt(1.0 / n))
     off = np.abs(survey.input_covariance - np.eye(d)) / spread
     mean_off = np.abs(survey.input_mean) * np.sqrt(n)
-    if max(float(off.max()), float(mean_off.max())) <= significance:
-        return Whitening.identity(d)
+    if max(float(off.max()), float(mean_off.max())) <= EVIDENCE:
+        return InputWhitening.identity(d)
     values, vectors = np.linalg.eigh(survey.input_covariance)
-    kept = values > 1e-10 * max(float(values[-1]), 1e-300)
+    kept = values > len(values) * np.finfo(np.float64).eps * float(values[-1])
     if not kept.any():
-        return Whitening(survey.input_mean, np.zeros((d, 0)), False)
-    return Whitening(survey.input_mean, vectors[:, kept] * np.sqrt(values[kept]), False)
+        return InputWhitening(survey.input_mean, np.zeros((d, 0)), False)
+    return InputWhitening(survey.input_mean, vectors[:, kept] * np.sqrt(values[kept]), False)

@@ -16,6 +16,7 @@ from unrelu.core.hermite import dense_from_products, hermite_products
 from unrelu.core.jennrich import jennrich, joint_diagonalise
 from unrelu.core.moment_fit import fit_moments, units_from_scalars
 from unrelu.core.moments import (
+    DENSE_LIMIT,
     CompensatedSums,
     HermiteMoments,
     evaluate_series,
@@ -24,28 +25,23 @@ from unrelu.core.moments import (
     to_numpy,
 )
 from unrelu.errors import InvalidInput
-from unrelu.gaussian.awasthi import Thresholds, Units, fix_signs, robust_algorithm
+from unrelu.gaussian.awasthi import RankOneUnits, Thresholds, fix_signs, robust_algorithm
+from unrelu.gaussian.config import PAIRS
 from unrelu.gaussian.stream import (
     HoldOut,
+    InputWhitening,
     MomentPass,
-    Plan,
-    Whitening,
+    ReadingPlan,
     estimate_moments,
     map_batches,
 )
-from unrelu.gaussian.survey import Survey
+from unrelu.gaussian.survey import SampleSurvey
 from unrelu.samples import SampleSource
 
-__all__ = ["MomentEstimate", "diagonalise", "moment_estimate", "project_moments"]
+__all__ = ["MomentEstimate", "MomentInputs", "diagonalise", "moment_estimate", "project_moments"]
 
-# Above this many inputs the moments are taken in the subspace of T2's
-# significant eigenvectors, with a margin: the work falls with the fourth power.
-_REDUCE_ABOVE = 24
-_MARGIN = 6
-# Up to here T4 is kept on symmetric pairs: 33 MiB at 64 inputs.
-_DENSE_LIMIT = 64
-# The dense tensor of order 6 has d^6 entries: 24 MiB at d = 12.
-_ORDER_TWO_LIMIT = 12
+MARGIN = 10
+"""Eigenvectors of T2 that are kept beyond those above its noise: weak units hide among them."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,24 +80,55 @@ def _subspace(
     times the labels' mean, is noise of T2 that is known.
     """
     d = low.input_dim
-    if d <= _REDUCE_ABOVE:
-        return np.eye(d)
     values, vectors = np.linalg.eigh(low.t2 - low.t0 * (second - np.eye(d)))
     # Edge of the noise's spectrum: entries have standard deviation spread/sqrt N.
     edge = 2.0 * spread * math.sqrt(d / count)
-    signal = int(np.count_nonzero(np.abs(values) > 0.7 * edge))
-    wanted = max(signal, min(width or 0, d)) + _MARGIN
-    if wanted >= 0.8 * d:
+    signal = int(np.count_nonzero(np.abs(values) > edge))
+    wanted = MARGIN + max(signal, min(width or 0, d))
+    if wanted >= d:
         return np.eye(d)
-    order = np.argsort(-np.abs(values))[: max(wanted, 12)]
-    return np.asarray(vectors[:, order])
+    return np.asarray(vectors[:, np.argsort(-np.abs(values))[:wanted]])
+
+
+@dataclasses.dataclass(frozen=True)
+class MomentInputs:
+    """Coordinates that moments are taken in: ``z = x @ basis - offset``.
+
+    Attributes
+    ----------
+    q
+        Orthonormal columns of the subspace, in whitened coordinates, ``(d, r)``.
+    basis, offset
+        ``(d, r)`` and ``(r,)``.
+    low, series
+        The labels' moments of orders 0 to 2 there, and the polynomial that they describe.
+    """
+
+    q: FloatArray
+    basis: FloatArray
+    offset: FloatArray
+    low: HermiteMoments
+    series: tuple[FloatArray, ...]
+
+    @classmethod
+    def of(
+        cls, survey: SampleSurvey, whitening: InputWhitening, width: int | None
+    ) -> MomentInputs:
+        """Choose the subspace by the second moments of the survey."""
+        low = hermite_moments(whitening.raw(survey.raw, survey.train_count))
+        centre = survey.input_mean - whitening.mean
+        square = survey.input_covariance + np.outer(centre, centre)
+        second = whitening.inverse @ square @ whitening.inverse.T
+        q = _subspace(low, second, survey.label_scale, survey.train_count, width)
+        inner = project_moments(low, q)
+        basis = whitening.inverse.T @ q
+        return cls(q, basis, whitening.mean @ basis, inner, series_coefficients(inner))
 
 
 def moment_estimate(
     source: SampleSource,
-    plan: Plan,
-    survey: Survey,
-    whitening: Whitening,
+    plan: ReadingPlan,
+    inputs: MomentInputs,
     held: HoldOut,
     rng: np.random.Generator,
     options: PolishOptions,
@@ -113,61 +140,64 @@ def moment_estimate(
     progress: Callable[[int], None],
 ) -> MomentEstimate:
     """Estimate the moments in one pass and decompose them."""
-    low = hermite_moments(whitening.raw(survey.raw, survey.train_count))
-    centre = survey.input_mean - whitening.mean
-    square = survey.input_covariance + np.outer(centre, centre)
-    second = whitening.inverse @ square @ whitening.inverse.T
-    q = _subspace(low, second, survey.label_scale, survey.train_count, width)
-    inner = project_moments(low, q)
-    series = series_coefficients(inner)
-    basis = whitening.inverse.T @ q
-    offset = whitening.mean @ basis
+    r = inputs.q.shape[1]
     probes = None
-    if q.shape[1] > _DENSE_LIMIT and order is None:
+    if r > DENSE_LIMIT and order is None:
         # T4 itself would be too large: as many random contractions as inputs,
         # twice over, span the same matrices w w^T.
-        probes = rng.standard_normal((2 * q.shape[1], q.shape[1])) / math.sqrt(q.shape[1])
+        probes = rng.standard_normal((2 * r, r)) / math.sqrt(r)
     taken = estimate_moments(
-        source, plan, basis=basis, offset=offset, series=series, low=inner,
-        held=held, order=4 if probes is None else 3, progress=progress, probes=probes,
+        source, plan, basis=inputs.basis, offset=inputs.offset, series=inputs.series,
+        low=inputs.low, held=held, order=4 if probes is None else 3, progress=progress,
+        probes=probes,
     )  # fmt: skip
-    rank, vectors, values, threshold = signal_rank(taken.flat, taken.flat_noise, options.signal)
+    rank, vectors, values, threshold = signal_rank(taken.flat, taken.flat_noise)
     # Four samples per parameter at least, or no unit.
-    limit = min(vectors.shape[1] - 1, taken.count // (4 * (low.input_dim + 1)))
+    limit = min(vectors.shape[1] - 1, taken.count // (4 * (len(inputs.q) + 1)))
     limit = limit if max_width is None else min(limit, max_width)
     count = min(rank if width is None else width, max(limit, 0))
-    details: dict[str, Any] = {
-        "rank": rank,
-        "threshold": threshold,
-        "last_signal": float(values[rank - 1]) if rank else 0.0,
-        "first_noise": float(values[rank]) if rank < len(values) else 0.0,
-        "residual_variance": taken.residual_variance,
-        "dimension": q.shape[1],
-    }
+    route = f"method {method}" if order is None else f"the paper's route of order {order}"
     if order is not None:
         units = _paper_route(
-            source, plan, taken, basis, offset, series, held, rng, order=order, width=width
+            source, plan, taken, inputs, held, rng, options, order=order, width=width
         )
-        details["order"] = order
-    elif count == 0:
-        units = Units(np.empty((0, q.shape[1])), np.empty(0), np.empty(0))
-    elif method == "power":
-        units = Units(*decompose(taken.moments, vectors, count, rng, options))
     else:
-        w = diagonalise(taken.moments, count, rng, joint=method == "joint")
-        fitted = fit_moments(taken.moments, w, tied=False, iterations=40)
-        fitted = fit_moments(taken.moments, fitted.w, tied=True, iterations=40)
-        units = Units(fitted.w, *units_from_scalars(fitted.alpha))
+        units = _units(taken.moments, vectors, count, rng, options, method)
     keep = np.isfinite(units.a) & np.isfinite(units.b) & np.isfinite(units.w).all(axis=1)
-    route = f"the paper's route of order {order}" if order is not None else f"method {method}"
     return MomentEstimate(
-        units.w[keep] @ q.T,
+        units.w[keep] @ inputs.q.T,
         units.a[keep],
         units.b[keep],
         taken.count,
         f"{rank} singular values above the noise; {np.count_nonzero(keep)} units by {route}",
-        details,
+        {
+            "rank": rank,
+            "threshold": threshold,
+            "last_signal": float(values[rank - 1]) if rank else 0.0,
+            "first_noise": float(values[rank]) if rank < len(values) else 0.0,
+            "residual_variance": taken.residual_variance,
+            "dimension": r,
+        },
     )
+
+
+def _units(
+    moments: HermiteMoments,
+    vectors: FloatArray,
+    count: int,
+    rng: np.random.Generator,
+    options: PolishOptions,
+    method: str,
+) -> RankOneUnits:
+    """Decompose the stacked moments into ``count`` units."""
+    if count == 0:
+        return RankOneUnits(np.empty((0, moments.input_dim)), np.empty(0), np.empty(0))
+    if method == "power":
+        return RankOneUnits(*decompose(moments, vectors, count, rng, options))
+    w = diagonalise(moments, count, rng, joint=method == "joint")
+    fitted = fit_moments(moments, w, tied=False)
+    fitted = fit_moments(moments, fitted.w, tied=True)
+    return RankOneUnits(fitted.w, *units_from_scalars(fitted.alpha))
 
 
 def diagonalise(
@@ -189,7 +219,7 @@ def diagonalise(
     matrices = np.concatenate(stack)
     u, _, _ = np.linalg.svd(np.concatenate(list(matrices), axis=1), full_matrices=False)
     frame = u[:, : min(count, d)]
-    start = jennrich(np.moveaxis(matrices, 0, -1), frame, rng, pairs=50 if joint else 1)
+    start = jennrich(np.moveaxis(matrices, 0, -1), frame, rng, pairs=PAIRS if joint else 1)
     if not joint:
         return start
     core = np.einsum("kij,ia,jb->kab", matrices, frame, frame, optimize=True)
@@ -223,45 +253,57 @@ class _HighKernel:
 
 def _paper_route(
     source: SampleSource,
-    plan: Plan,
+    plan: ReadingPlan,
     taken: MomentPass,
-    basis: FloatArray,
-    offset: FloatArray,
-    series: tuple[FloatArray, ...],
+    inputs: MomentInputs,
     held: HoldOut,
     rng: np.random.Generator,
+    options: PolishOptions,
     *,
     order: int,
     width: int | None,
-) -> Units:
+) -> RankOneUnits:
     """Algorithm 6 (order 1) or Algorithm 4 (order 2) on estimated tensors."""
     tensors = {k: taken.moments.dense(k) for k in range(5)}
     errors = {k: taken.noise.dense(k) for k in range(5)}
     d = taken.moments.input_dim
     if order == 2:
-        if d > _ORDER_TWO_LIMIT:
-            raise InvalidInput(
-                f"order=2 forms the tensor of order 6 with {d}^6 entries; it is limited to "
-                f"d <= {_ORDER_TWO_LIMIT}. The default route needs no such tensor"
-            )
-        if not source.restartable:
-            raise InvalidInput("order=2 reads the samples again; this stream can be read once")
-        halves = CompensatedSums(), CompensatedSums()
-        kernel = _HighKernel(basis, offset, series, held)
-        for index, (sums, rows) in enumerate(map_batches(source, kernel, plan)):
-            halves[index % 2].add(sums, rows)
-        n0, n1 = halves[0].count, halves[1].count
-        for i, k in enumerate((5, 6)):
-            first, second = (half.values()[i] for half in halves)
-            tensors[k] = dense_from_products((first + second) / (n0 + n1), d, k)
-            spread = (first / n0 - second / n1) * math.sqrt(n0 * n1) / (n0 + n1)
-            errors[k] = dense_from_products(spread, d, k)
+        _add_high_orders(source, plan, inputs, held, tensors, errors)
     eta1 = tuple(
-        1.1 * float(np.linalg.norm(errors[k].reshape(d**order, -1), 2))
+        float(np.linalg.norm(errors[k].reshape(d**order, -1), 2))
         for k in (2 * order + 1, 2 * order + 2)
     )
-    # eta2: weaker terms are mostly noise; eta3: errors of 0.1 in a direction are
-    # usual at these sample sizes, distinct units are further apart.
-    thresholds = Thresholds(eta1=(eta1[0], eta1[1]), eta2=0.05, eta3=0.3)
-    units = robust_algorithm(order, tensors, thresholds, rng, pairs=20, width=width)
+    # eta2: what is left above eta1 is no noise; eta3: the chord of two directions that are one.
+    apart = math.sqrt(2.0 - 2.0 * options.same)
+    thresholds = Thresholds(eta1=(eta1[0], eta1[1]), eta2=0.0, eta3=apart)
+    units = robust_algorithm(order, tensors, thresholds, rng, pairs=PAIRS, width=width)
     return fix_signs(tensors[1], units) if order == 1 and len(units.w) else units
+
+
+def _add_high_orders(
+    source: SampleSource,
+    plan: ReadingPlan,
+    inputs: MomentInputs,
+    held: HoldOut,
+    tensors: dict[int, FloatArray],
+    errors: dict[int, FloatArray],
+) -> None:
+    """Estimate the tensors of orders 5 and 6, and their errors."""
+    d = inputs.low.input_dim
+    if d**6 > (DENSE_LIMIT * (DENSE_LIMIT + 1) // 2) ** 2:
+        raise InvalidInput(
+            f"order=2 forms the tensor of order 6 with {d}^6 entries; that is too many for "
+            f"d = {d}. The default route needs no such tensor"
+        )
+    if not source.restartable:
+        raise InvalidInput("order=2 reads the samples again; this stream can be read once")
+    halves = CompensatedSums(), CompensatedSums()
+    kernel = _HighKernel(inputs.basis, inputs.offset, inputs.series, held)
+    for index, (sums, rows) in enumerate(map_batches(source, kernel, plan)):
+        halves[index % 2].add(sums, rows)
+    n0, n1 = halves[0].count, halves[1].count
+    for i, k in enumerate((5, 6)):
+        first, second = (half.values()[i] for half in halves)
+        tensors[k] = dense_from_products((first + second) / (n0 + n1), d, k)
+        spread = (first / n0 - second / n1) * math.sqrt(n0 * n1) / (n0 + n1)
+        errors[k] = dense_from_products(spread, d, k)

@@ -8,13 +8,15 @@ units read off the few samples that only they explain, orientations last.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import Literal
 
 import numpy as np
+import scipy.stats
 
 from unrelu._types import BoolArray, FloatArray
 from unrelu.core.decompose import propose_units
-from unrelu.core.decompose_options import PolishOptions
+from unrelu.core.decompose_options import EVIDENCE, PolishOptions
 from unrelu.core.piecewise import (
     Kinks,
     NormalEquations,
@@ -25,7 +27,7 @@ from unrelu.core.piecewise import (
 from unrelu.core.signs import SignPatterns, sign_patterns
 
 __all__ = [
-    "Fit",
+    "KinkFit",
     "drop_needless_units",
     "fit_kinks",
     "grow_and_prune",
@@ -38,8 +40,15 @@ __all__ = [
 ]
 
 
+TRIM = EVIDENCE / float(scipy.stats.norm.ppf(0.75))
+"""Median magnitudes beyond which a residual is an outlier."""
+STALL = 1e-6
+"""Relative decrease of the sum of squares below which a fit stops: a good one falls tenfold a
+step, and a noisy one is finished on all samples."""
+
+
 @dataclasses.dataclass(frozen=True)
-class Fit:
+class KinkFit:
     """A model, its residual's root mean square, and what it took.
 
     Attributes
@@ -101,14 +110,14 @@ def linear_fit(model: Kinks, x: FloatArray, y: FloatArray) -> Kinks:
     return Kinks(np.abs(weight)[:, None] * u, sign, solution[m:], "abs")
 
 
-def fit_kinks(model: Kinks, x: FloatArray, y: FloatArray, options: PolishOptions) -> Fit:
+def fit_kinks(model: Kinks, x: FloatArray, y: FloatArray, options: PolishOptions) -> KinkFit:
     """Levenberg-Marquardt from ``model`` on in-memory samples."""
     scale = float(np.var(y)) * len(y)
     if scale == 0.0:
         scale = 1.0
     equations = normal_equations(model, x, y)
     damping, steps = 1e-2, 0
-    for _ in range(options.iterations):
+    for _ in range(options.steps):
         if equations.square <= 1e-28 * scale:
             break
         improved = False
@@ -127,12 +136,12 @@ def fit_kinks(model: Kinks, x: FloatArray, y: FloatArray, options: PolishOptions
         damping = max(damping * 0.1, 1e-14)
         previous = equations.square
         equations = normal_equations(model, x, y)
-        if decrease <= options.stall * previous:
+        if decrease <= STALL * previous:
             break
-    return Fit(model, float(np.sqrt(equations.square / max(len(y), 1))), steps, equations)
+    return KinkFit(model, float(np.sqrt(equations.square / max(len(y), 1))), steps, equations)
 
 
-def unit_importance(fit: Fit) -> FloatArray:
+def unit_importance(fit: KinkFit) -> FloatArray:
     """Increase of the sum of squares if a unit were dropped, to second order.
 
     Dropping unit i is the move ``-u_i``; the other parameters adjust, so the
@@ -152,16 +161,17 @@ def unit_importance(fit: Fit) -> FloatArray:
     return out
 
 
-def merge_coincident(model: Kinks, *, same: float = 1e-7) -> Kinks:
+def merge_coincident(model: Kinks) -> Kinks:
     """Add up units with the same kink; drop those whose weights cancel.
 
-    ``same`` is the distance of (direction, bias), up to sign, that counts as
-    equal: the square root of rounding, as far as a fit can tell two kinks apart.
+    Those are equal whose (direction, bias), up to sign, differ by no more than the square
+    root of rounding, as far as a fit can tell two kinks apart.
     """
     length = np.linalg.norm(model.u[:, :-1], axis=1)
     length = np.where(length > 0.0, length, 1.0)
     plane = model.u / length[:, None]
     weight = model.sign * length
+    same = float(np.sqrt(np.finfo(np.float64).eps))
     kept: list[int] = []
     for i in range(len(plane)):
         for j in kept:
@@ -178,8 +188,8 @@ def merge_coincident(model: Kinks, *, same: float = 1e-7) -> Kinks:
 
 
 def drop_needless_units(
-    fit: Fit, x: FloatArray, y: FloatArray, options: PolishOptions, *, at_least: int = 0
-) -> Fit:
+    fit: KinkFit, x: FloatArray, y: FloatArray, options: PolishOptions, *, at_least: int = 0
+) -> KinkFit:
     """Drop units one by one while the samples do not miss them.
 
     A unit goes if its share of the sum of squares is below rounding in an exact
@@ -251,7 +261,7 @@ def grow_and_prune(
     *,
     width: int | None,
     limit: int,
-) -> tuple[Fit, BoolArray, list[str]]:
+) -> tuple[KinkFit, BoolArray, list[str]]:
     """Polish; add what the residual shows, drop what is not needed.
 
     Parameters
@@ -275,7 +285,7 @@ def grow_and_prune(
     fit = fit_kinks(model, x, y, options)
     inliers = np.ones(len(x), dtype=np.bool_)
     best = fit
-    for turn in range(options.rounds):
+    for turn in itertools.count():
         if fit.rms <= options.exact * scale:
             break
         trimmed = _trimmed_fit(fit, x, y, options)
@@ -313,13 +323,13 @@ def grow_and_prune(
 
 
 def _trimmed_fit(
-    fit: Fit, x: FloatArray, y: FloatArray, options: PolishOptions
-) -> tuple[Fit, BoolArray] | None:
+    fit: KinkFit, x: FloatArray, y: FloatArray, options: PolishOptions
+) -> tuple[KinkFit, BoolArray] | None:
     """Refit without the outliers; None unless the rest is then fitted exactly."""
     scale = float(np.std(y)) or 1.0
     for _ in range(12):
         left = np.abs(residuals(fit.model, x, y))
-        bar = max(options.trim * float(np.median(left)), options.exact * scale)
+        bar = max(TRIM * float(np.median(left)), options.exact * scale)
         kept = left <= bar
         # More than one row in a hundred is the business of an ordinary unit.
         if np.count_nonzero(kept) < 0.99 * len(x) or np.count_nonzero(~kept) == 0:
@@ -337,14 +347,14 @@ def _trimmed_fit(
 # ------------------------------------------------------------- orientations
 
 
-def orient(model: Kinks, *, keep: int = 64) -> SignPatterns:
+def orient(model: Kinks) -> SignPatterns:
     """Orientations that absorb the affine part (Algorithm 3, all units at once).
 
     ``s |u.x| = 2 s relu(xi u.x) - s xi u.x``: the affine part left over is
     ``v - sum_i xi_i s_i u_i``.
     """
     assert model.affine is not None
-    return sign_patterns((model.sign[:, None] * model.u).T, model.affine, keep=keep)
+    return sign_patterns((model.sign[:, None] * model.u).T, model.affine)
 
 
 def random_kinks(count: int, d: int, scale: float, rng: np.random.Generator) -> Kinks:

@@ -17,12 +17,13 @@ from unrelu.core.moment_fit import fit_moments, units_from_scalars
 from unrelu.core.moments import HermiteMoments, pair_index
 from unrelu.errors import InvalidInput
 from unrelu.gaussian.awasthi import (
+    RankOneUnits,
     Thresholds,
-    Units,
     fix_signs,
     population_tensors,
     robust_algorithm,
 )
+from unrelu.gaussian.config import PAIRS
 from unrelu.gaussian.identifiability import unit_form
 from unrelu.gaussian.result import SamplesResult
 from unrelu.networks import ReLUNetwork
@@ -37,7 +38,7 @@ def learn_from_population(
     order: int = 1,
     rng: RandomState = None,
     refine: bool = True,
-    pairs: int = 10,
+    pairs: int = PAIRS,
 ) -> SamplesResult:
     """Run Algorithm 1 on the exact Hermite coefficients of ``network``.
 
@@ -72,7 +73,7 @@ def learn_from_population(
     orders = tuple(range(2 * order + 3))
     tensors = population_tensors(form.w, form.a, form.b, orders)
     size = max(float(np.abs(tensors[2]).max(initial=0.0)), 1e-300)
-    thresholds = Thresholds(eta1=(1e-10 * size, 1e-10 * size))
+    thresholds = Thresholds.exact(size)
     found = robust_algorithm(order, tensors, thresholds, generator, pairs=pairs)
     if order == 1 and len(found.w):
         found = fix_signs(tensors[1], found)
@@ -107,7 +108,7 @@ def learn_from_population(
     )
 
 
-def _refined(units: Units, tensors: dict[int, FloatArray]) -> Units:
+def _refined(units: RankOneUnits, tensors: dict[int, FloatArray]) -> RankOneUnits:
     """Fit all of T2, T3, T4 at once, from Algorithm 1's answer."""
     d = units.w.shape[1]
     rows, cols = pair_index(d)
@@ -118,9 +119,7 @@ def _refined(units: Units, tensors: dict[int, FloatArray]) -> Units:
         tensors[3][rows, cols],
         tensors[4][rows, cols][:, rows, cols],
     )
-    fitted = fit_moments(
-        moments, units.w, tied=True, start=(units.a, units.b), iterations=30, tolerance=0.0
-    )
+    fitted = fit_moments(moments, units.w, tied=True, start=(units.a, units.b))
     a, b = units_from_scalars(fitted.alpha)
     xi = np.where(np.einsum("ij,ij->i", fitted.w, units.w) < 0.0, -1.0, 1.0)
-    return Units(xi[:, None] * fitted.w, a, xi * b)
+    return RankOneUnits(xi[:, None] * fitted.w, a, xi * b)

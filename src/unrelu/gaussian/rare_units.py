@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from unrelu._types import FloatArray
+from unrelu.gaussian.config import FEW
 
 __all__ = ["find_rare_units"]
 
@@ -15,7 +16,6 @@ def find_rare_units(
     rng: np.random.Generator,
     *,
     tolerance: float,
-    tries: int = 4000,
 ) -> tuple[FloatArray, FloatArray]:
     """Units behind the few samples that the other units do not explain.
 
@@ -43,7 +43,7 @@ def find_rare_units(
     signs: list[float] = []
     need = d + 3
     while len(remaining) >= need:
-        picks = _neighbour_subsets(unit[remaining], left[remaining], d + 1, tries, rng)
+        picks = _neighbour_subsets(unit[remaining], left[remaining], d + 1, FEW, rng)
         if len(picks) == 0:
             break
         matrices = extended[remaining][picks]

@@ -3,7 +3,7 @@
 The noise's size is not known, so a misfit is not seen in the size of the residual. What
 tells the two apart is that noise does not depend on x. Each test here has a known law
 under that hypothesis alone; together they call pure noise structured with a probability
-of at most ``doubt``, by Bonferroni's inequality.
+of at most ``SampleOptions.doubt``, by Bonferroni's inequality.
 
 - Along a line: the residual's mean in bins of ``w . x``, for the directions of the
   units, the axes and random directions among the units. A sum of squares of standardised
@@ -19,64 +19,45 @@ times the noise's fails almost surely; a smaller one may pass.
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import scipy.spatial
 import scipy.stats
 
 from unrelu._types import FloatArray
+from unrelu.core.decompose import residual_signal
+from unrelu.core.decompose_options import EVIDENCE
+from unrelu.core.moments import hermite_moments, raw_sums
 from unrelu.core.piecewise import Kinks
+from unrelu.gaussian.config import SampleOptions
 
-__all__ = ["ResidualTests", "find_structure", "rows_between_kinks", "visible_misfit"]
+TINY = np.finfo(np.float64).tiny
+
+__all__ = [
+    "few_carry_most",
+    "find_jump",
+    "find_structure",
+    "rough_structure",
+    "rows_between_kinks",
+    "visible_misfit",
+]
 
 
-@dataclasses.dataclass(frozen=True)
-class ResidualTests:
-    """Sizes of the tests.
+def _bin_counts(n: int) -> tuple[int, ...]:
+    """Numbers of bins along a line, the finest first.
 
-    Attributes
-    ----------
-    doubt
-        Probability that pure noise fails any of them.
-    clip
-        Residuals are clipped at this many robust standard deviations, so that sums of a
-        few hundred follow the normal law whatever the noise's tails.
-    far
-        Residuals beyond this many are "unusually large": one of 500 million Gaussian ones.
-    bins
-        Numbers of bins along a line: few for what varies slowly, four for each of eight
-        kinks of a ridge, and what resolves a period of a tenth of the inputs' spread.
-    bin_rows
-        Samples per bin at least, for the same law.
-    random_directions
-        Among the span of the units.
-    neighbours, neighbour_rows
-        Near points per point, and points looked at; a fifth of them beyond 8 inputs, where
-        their search compares nearly all pairs.
+    2 n^(2/5) of them see most (Mann & Wald 1942), fewer what varies slowly.
     """
-
-    doubt: float = 1e-4
-    clip: float = 5.0
-    far: float = 6.0
-    bins: tuple[int, ...] = (12, 32, 128)
-    bin_rows: int = 40
-    random_directions: int = 24
-    neighbours: int = 3
-    neighbour_rows: int = 20_000
+    finest = 2.0 * n**0.4
+    return tuple(max(int(finest / part), 2) for part in (1, 4, 16))
 
 
-def visible_misfit(n: int, tests: ResidualTests | None = None) -> float:
+def visible_misfit(n: int) -> float:
     """Share of the noise's standard deviation that a misfit along a line needs to be seen.
 
     A sum of B squares has the variance 2 B; a misfit of variance v adds ``n v / sigma^2``.
     Six standard deviations pass Bonferroni's bar for any number of lines met in practice.
     """
-    options = ResidualTests() if tests is None else tests
-    usable = [bins for bins in options.bins if n >= bins * options.bin_rows]
-    return float(
-        np.sqrt(6.0 * np.sqrt(2.0 * max(usable[:2], default=options.bins[0])) / max(n, 1))
-    )
+    return float(np.sqrt(EVIDENCE * np.sqrt(2.0 * _bin_counts(n)[1]) / max(n, 1)))
 
 
 def find_structure(
@@ -85,7 +66,7 @@ def find_structure(
     units: FloatArray,
     axes: FloatArray,
     rng: np.random.Generator,
-    tests: ResidualTests | None = None,
+    options: SampleOptions,
 ) -> str:
     """Say how a residual depends on x; empty where it looks like noise.
 
@@ -98,7 +79,6 @@ def find_structure(
     units, axes
         Directions to look along, rows of any length, ``(m, d)`` and ``(q, d)``.
     """
-    options = ResidualTests() if tests is None else tests
     centred = left - np.median(left)
     spread = 1.4826 * float(np.median(np.abs(centred)))
     if spread == 0.0:  # noise of two values, or none
@@ -106,19 +86,17 @@ def find_structure(
         spread = float(centred.std())
     if spread == 0.0:
         return ""
-    clipped = np.clip(centred, -options.clip * spread, options.clip * spread)
+    clipped = np.clip(centred, -EVIDENCE * spread, EVIDENCE * spread)
     clipped -= clipped.mean()
     found: list[tuple[float, str]] = []
-    lines = _directions(units, axes, rng, options)
-    for name, w in lines:
-        for bins in options.bins:
-            if len(x) >= bins * options.bin_rows:
-                p = _bin_test(x @ w, clipped, bins)
-                found.append((p, f"its mean varies along {name}"))
+    for name, w in _directions(units, axes, rng):
+        for bins in _bin_counts(len(x)):
+            p = _bin_test(x @ w, clipped, bins)
+            found.append((p, f"its mean varies along {name}"))
     if len(x) > options.neighbours + 1:
         p = _neighbour_test(x, clipped, options)
         found.append((p, "it is alike at neighbouring samples"))
-    far = np.abs(centred) > options.far * spread
+    far = np.abs(centred) > EVIDENCE * spread
     if far.any():
         p = _one_side_test(x[far], np.sign(centred[far]), x.shape[1])
         found.append((p, f"the {np.count_nonzero(far)} samples that it is largest at lie apart"))
@@ -129,7 +107,7 @@ def find_structure(
 
 
 def _directions(
-    units: FloatArray, axes: FloatArray, rng: np.random.Generator, options: ResidualTests
+    units: FloatArray, axes: FloatArray, rng: np.random.Generator
 ) -> list[tuple[str, FloatArray]]:
     rows = [(f"unit {i + 1}", w) for i, w in enumerate(units)]
     rows += [(f"input {i + 1}", w) for i, w in enumerate(axes)]
@@ -138,7 +116,7 @@ def _directions(
         # Units of one length, so that none is drowned by the others.
         length = np.linalg.norm(span, axis=1, keepdims=True)
         span = span / np.where(length > 0.0, length, 1.0)
-        mixed = rng.standard_normal((options.random_directions, len(span))) @ span
+        mixed = rng.standard_normal((len(rows), len(span))) @ span
         rows += [(f"a mixture of {mixture}", w) for w in mixed]
     return [(name, w) for name, w in rows if np.linalg.norm(w) > 0.0]
 
@@ -160,14 +138,13 @@ def _bin_test(position: FloatArray, values: FloatArray, bins: int) -> float:
     return float(scipy.stats.chi2.sf(statistic, np.count_nonzero(used) - 1))
 
 
-def _neighbour_test(x: FloatArray, values: FloatArray, options: ResidualTests) -> float:
+def _neighbour_test(x: FloatArray, values: FloatArray, options: SampleOptions) -> float:
     """Probability of neighbours as alike as these if ``values`` ignore x.
 
     Each pair counts once or, where both name each other, twice; given x, the sum has
     mean 0 and the variance ``sigma^4`` times the sum of the squared weights.
     """
-    rows_wanted = options.neighbour_rows // (1 if x.shape[1] <= 8 else 5)
-    step = max(len(x) // rows_wanted, 1)
+    step = max(len(x) // options.held_rows, 1)
     x, values = x[::step], values[::step]
     count = min(options.neighbours, len(x) - 1)
     _, near = scipy.spatial.cKDTree(x).query(x, k=count + 1)
@@ -209,3 +186,38 @@ def rows_between_kinks(model: Kinks, x: FloatArray) -> int:
     # A unit turned over has its kink at the same place.
     differ = np.minimum(differ, len(x) - differ)
     return int(differ[np.triu_indices(m, 1)].min())
+
+
+def rough_structure(x: FloatArray, left: FloatArray) -> str:
+    """Say what the moments of a residual still show that noise would not."""
+    _, rank, _, _ = residual_signal(x, left)
+    if rank:
+        return "its moments of order 2 to 4 are not zero"
+    if few_carry_most(left):
+        return "a few samples carry most of it"
+    # Noise that does not depend on x has a square uncorrelated with x x^T.
+    square = left**2
+    square = square / max(float(square.mean()), TINY) - 1.0
+    n = len(square)
+    spread = float(square.std())
+    moments = hermite_moments(tuple(np.asarray(s) / n for s in raw_sums(x, square, order=2)))
+    worst = float(np.abs(np.linalg.eigvalsh(moments.t2)).max(initial=0.0))
+    edge = spread * (2.0 * np.sqrt(x.shape[1]) + 8.0) / np.sqrt(n)
+    return "its size depends on x" if worst > edge else ""
+
+
+def few_carry_most(left: FloatArray) -> bool:
+    """Whether a residual is small but for a few samples, as next to a rare kink.
+
+    Gaussian noise has a median magnitude of 0.67 standard deviations, noise with three
+    degrees of freedom 0.44.
+    """
+    return float(np.median(np.abs(left))) < 0.2 * float(left.std())
+
+
+def find_jump(model: Kinks, x: FloatArray) -> str:
+    """Say so if two kinks may stand for a jump: too few samples lie between them."""
+    between = rows_between_kinks(model, x)
+    if between >= x.shape[1] + 3:
+        return ""
+    return f"only {between} samples lie between two kinks, which may stand for a jump"

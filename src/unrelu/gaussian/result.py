@@ -1,4 +1,4 @@
-"""Options and result of learning from samples."""
+"""The result of learning from samples."""
 
 from __future__ import annotations
 
@@ -7,53 +7,9 @@ import dataclasses
 import numpy as np
 
 from unrelu._types import FloatArray
-from unrelu.core.decompose_options import PolishOptions
 from unrelu.result import RecoveryResult
 
-__all__ = ["SampleOptions", "SamplesResult"]
-
-
-@dataclasses.dataclass(frozen=True)
-class SampleOptions:
-    """Sizes and tolerances; lengths are relative to the labels' spread.
-
-    Attributes
-    ----------
-    held_rows
-        Rows held out for the certificate (fewer if there are few samples).
-    keep_rows
-        Rows kept in memory for the polish, at most.
-    keep_bytes
-        Memory that these rows may take.
-    rows_per_parameter
-        Rows that the polish uses per parameter; 10 suffice without noise.
-    batch_rows
-        Rows per batch.
-    gaussian_significance, gaussian_effect
-        A cumulant fails the Gaussian test beyond both: standard deviations, and
-        absolute size (uniform inputs have kurtosis -1.2).
-    whitening_significance
-        Standard deviations of mean or covariance from (0, I) that call for
-        whitening.
-    tolerance
-        Held-out deviation that an exact recovery may show.
-    restarts
-        Random starts of the polish if the moments' start fails.
-    polish
-        Of the polish itself.
-    """
-
-    held_rows: int = 10_000
-    keep_rows: int = 200_000
-    keep_bytes: int = 256 << 20
-    rows_per_parameter: int = 40
-    batch_rows: int = 8192
-    gaussian_significance: float = 6.0
-    gaussian_effect: float = 0.2
-    whitening_significance: float = 6.0
-    tolerance: float = 1e-7
-    restarts: int = 3
-    polish: PolishOptions = dataclasses.field(default_factory=PolishOptions)
+__all__ = ["SamplesResult"]
 
 
 @dataclasses.dataclass(frozen=True, repr=False)

@@ -17,11 +17,10 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from unrelu._types import FloatArray
+from unrelu.core.contractions import contraction_slices, contraction_sums
 from unrelu.core.moments import (
     CompensatedSums,
     HermiteMoments,
-    contraction_slices,
-    contraction_sums,
     evaluate_series,
     hermite_moments,
     pair_index,
@@ -30,13 +29,13 @@ from unrelu.core.moments import (
 )
 from unrelu.core.piecewise import Kinks, NormalEquations, normal_equations, residuals
 from unrelu.errors import InvalidInput, MissingExtra
-from unrelu.samples import BATCH_ROWS, SampleSource
+from unrelu.samples import SampleSource
 
 __all__ = [
     "HoldOut",
+    "InputWhitening",
     "MomentPass",
-    "Plan",
-    "Whitening",
+    "ReadingPlan",
     "collect_outliers",
     "estimate_moments",
     "map_batches",
@@ -55,7 +54,7 @@ class Kernel(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
+class ReadingPlan:
     """How the samples are read.
 
     Attributes
@@ -68,7 +67,7 @@ class Plan:
         A ``distributed.Client``, or None for this machine.
     """
 
-    rows: int = BATCH_ROWS
+    rows: int
     jobs: int = 1
     scheduler: Any = None
 
@@ -79,12 +78,17 @@ class HoldOut:
 
     stride: int
 
+    @classmethod
+    def among(cls, count: int, most: int) -> HoldOut:
+        """Hold one row in twenty out, ``most`` of many samples, more of a handful."""
+        return cls(max(count // most, min(20, max(count // 2, 2))))
+
     def mask(self, start: int, n: int) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """Mark the held-out rows among ``n`` rows from ``start`` on."""
         return np.asarray((start + np.arange(n)) % self.stride == self.stride // 2)
 
 
-def map_batches(source: SampleSource, kernel: Kernel, plan: Plan) -> Iterator[Any]:
+def map_batches(source: SampleSource, kernel: Kernel, plan: ReadingPlan) -> Iterator[Any]:
     """Yield the kernel's result for every batch, in the order of the samples."""
     if plan.scheduler is not None:
         yield from _map_dask(source, kernel, plan)
@@ -122,7 +126,7 @@ def _run_chunk(x: Array, y: Array, kernel: Kernel, rows: int, first: int) -> Any
     return _run_part(lambda: source, kernel, rows, first)
 
 
-def _map_dask(source: SampleSource, kernel: Kernel, plan: Plan) -> Iterator[Any]:
+def _map_dask(source: SampleSource, kernel: Kernel, plan: ReadingPlan) -> Iterator[Any]:
     """Send chunks, files or batches to the cluster; a lost worker's are run again."""
     try:
         from distributed import Client
@@ -158,7 +162,7 @@ def _map_dask(source: SampleSource, kernel: Kernel, plan: Plan) -> Iterator[Any]
 
 
 @dataclasses.dataclass(frozen=True)
-class Whitening:
+class InputWhitening:
     """``x = mean + z @ factor.T`` with z ~ N(0, I); identity if ``plain``.
 
     ``factor`` is ``(d, r)``, r below d where x has directions without variance.
@@ -169,7 +173,7 @@ class Whitening:
     plain: bool
 
     @classmethod
-    def identity(cls, d: int) -> Whitening:
+    def identity(cls, d: int) -> InputWhitening:
         """No change."""
         return cls(np.zeros(d), np.eye(d), True)
 
@@ -250,7 +254,7 @@ class _MomentKernel:
 
 def estimate_moments(
     source: SampleSource,
-    plan: Plan,
+    plan: ReadingPlan,
     *,
     basis: FloatArray,
     offset: FloatArray,
@@ -322,7 +326,7 @@ def _with_slices(
 @dataclasses.dataclass(frozen=True)
 class _NormalKernel:
     model: Kinks
-    whitening: Whitening
+    whitening: InputWhitening
     held: HoldOut
 
     def __call__(self, x: Array, y: Array, start: int) -> Any:
@@ -332,7 +336,7 @@ class _NormalKernel:
 
 
 def stream_normal_equations(
-    source: SampleSource, plan: Plan, model: Kinks, whitening: Whitening, held: HoldOut
+    source: SampleSource, plan: ReadingPlan, model: Kinks, whitening: InputWhitening, held: HoldOut
 ) -> NormalEquations:
     """Sum the normal equations of a polish step over all training samples."""
     total: NormalEquations | None = None
@@ -348,7 +352,7 @@ def stream_normal_equations(
 @dataclasses.dataclass(frozen=True)
 class _OutlierKernel:
     model: Kinks
-    whitening: Whitening
+    whitening: InputWhitening
     held: HoldOut
     threshold: float
 
@@ -362,9 +366,9 @@ class _OutlierKernel:
 
 def collect_outliers(
     source: SampleSource,
-    plan: Plan,
+    plan: ReadingPlan,
     model: Kinks,
-    whitening: Whitening,
+    whitening: InputWhitening,
     held: HoldOut,
     *,
     threshold: float,

@@ -12,16 +12,16 @@ from array_api_compat import array_namespace
 from unrelu._types import FloatArray
 from unrelu.core.moments import CompensatedSums, raw_sums, to_numpy
 from unrelu.errors import InvalidInput
-from unrelu.gaussian.stream import HoldOut, Plan, map_batches
+from unrelu.gaussian.stream import HoldOut, ReadingPlan, map_batches
 from unrelu.samples import SampleSource
 
-__all__ = ["Survey", "survey_samples"]
+__all__ = ["SampleSurvey", "survey_samples"]
 
 Array = Any
 
 
 @dataclasses.dataclass(frozen=True)
-class Survey:
+class SampleSurvey:
     """What the first pass saw.
 
     Attributes
@@ -57,6 +57,11 @@ class Survey:
     held_y: FloatArray
     raw: tuple[FloatArray, ...]
     train_count: int
+
+    @property
+    def summary(self) -> str:
+        """What was read, in words."""
+        return f"{self.count:,} samples of {len(self.input_mean)} inputs"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,13 +101,13 @@ class _SurveyKernel:
 
 def survey_samples(
     source: SampleSource,
-    plan: Plan,
+    plan: ReadingPlan,
     *,
     rng: np.random.Generator,
     held: HoldOut,
     stride: int,
     progress: Callable[[int], None],
-) -> Survey:
+) -> SampleSurvey:
     """Read all samples once: moments of x, low moments of y, rows to keep.
 
     Parameters
@@ -140,7 +145,7 @@ def survey_samples(
     skewness, kurtosis = _cumulants(p1, p2, p3, p4)
     held_x, held_y = (np.concatenate(parts) for parts in zip(*out, strict=True))
     train_x, train_y = (np.concatenate(parts) for parts in zip(*train, strict=True))
-    return Survey(
+    return SampleSurvey(
         count=n,
         input_mean=first,
         input_covariance=covariance,

@@ -70,13 +70,14 @@ import numpy as np
 
 from unrelu._numbers import real_number, whole_number
 from unrelu._random import RandomState, as_generator
-from unrelu.core.record import remembered, with_plan
+from unrelu.core.run import Run
 from unrelu.errors import InvalidInput
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles import as_oracle
 from unrelu.oracles.base import Oracle
 from unrelu.progress import Progress, as_progress
 from unrelu.result import Provenance, QueryStats
+from unrelu.thresholds.config import ThresholdConfig
 from unrelu.thresholds.fit import fit_landscape
 from unrelu.thresholds.halfspaces import (
     HalfspacesResult,
@@ -84,8 +85,8 @@ from unrelu.thresholds.halfspaces import (
     learn_halfspaces,
     read_source,
 )
-from unrelu.thresholds.layer_queries import layer_from_queries
-from unrelu.thresholds.model import Activation, LowestLayerResult, ThresholdConfig
+from unrelu.thresholds.layer_queries import Asked, LayerRun
+from unrelu.thresholds.model import Activation, LowestLayerResult
 from unrelu.thresholds.passes import Passes
 from unrelu.thresholds.query import BiasedSamples, sample_biased
 from unrelu.thresholds.search import Method
@@ -99,6 +100,9 @@ __all__ = [
     "learn_halfspaces",
     "recover_lowest_layer",
 ]
+
+
+ALGORITHM = "goel-panigrahy/lowest-layer"
 
 
 def recover_lowest_layer(
@@ -142,20 +146,12 @@ def recover_lowest_layer(
         With an oracle: queries for the landscape, and the error in radians to
         which the queried slabs refine.
     """
-    rng_ = as_generator(rng)
-    watch = as_progress(progress)
     cfg = ThresholdConfig() if config is None else config
     _check_choices(activation, threshold, method, units)
     options = {
-        "activation": activation,
-        "threshold": threshold,
-        "refine": refine,
-        "method": method,
-        "units": units,
-        "biased": biased,
-    }
-    seed = rng if isinstance(rng, int) else None
-    provenance = Provenance("goel-panigrahy/lowest-layer", seed, options)
+        "activation": activation, "threshold": threshold, "refine": refine, "method": method,
+        "units": units, "biased": biased,
+    }  # fmt: skip
     if isinstance(source, (Oracle, ReLUNetwork)):
         if y is not None:
             raise InvalidInput("an oracle answers by itself: leave y out")
@@ -163,44 +159,30 @@ def recover_lowest_layer(
             raise InvalidInput("biased=True describes samples; an oracle needs none")
         whole_number(samples, "samples", least=1)
         real_number(tolerance, "tolerance", least=0.0)
-        target = remembered(source)
-        result = layer_from_queries(
-            target,
-            activation=activation,
-            threshold=threshold,
-            refine=refine,
-            method=method,
-            units=units,
-            samples=samples,
-            tolerance=tolerance,
-            rng=rng_,
-            cfg=cfg,
-            watch=watch,
-            provenance=provenance,
-        )
-        return with_plan(result, target, source)
-    passes = Passes(read_source(source, y), lambda labels: labels, cfg.passes)
+        run = Run(source, algorithm=ALGORITHM, rng=rng, options=options, progress=progress)
+        check_scalar(run.target)
+        asked = Asked(activation, threshold, units, samples, tolerance)
+        search = LayerRun(run, cfg, asked)
+        return run.ended(lambda: search.steps(refine, method), search.result, search.explained)
+    passes = Passes(read_source(source, y), lambda labels: labels, cfg)
     refined = refine and not biased and activation != "sigmoid"
-    fit = fit_union if refined else fit_landscape
-    found = fit(
-        passes,
-        method=method,
-        units=units,
-        threshold=threshold,
-        biased=biased,
-        rng=rng_,
-        config=cfg,
-        watch=watch,
-    )
-    certificate = None
+    rng_, watch = as_generator(rng), as_progress(progress)
     if refined:
-        certificate = judge_union(found, passes)
+        found = fit_union(
+            passes, method=method, units=units, threshold=threshold, rng=rng_, config=cfg,
+            watch=watch,
+        )  # fmt: skip
+    else:
+        found = fit_landscape(
+            passes, method=method, units=units, threshold=threshold, biased=biased, rng=rng_,
+            config=cfg, watch=watch,
+        )  # fmt: skip
     return LowestLayerResult(
         status=found.status,
         message=found.message,
         queries=QueryStats(samples=passes.samples),
-        provenance=provenance,
-        certificate=certificate,
+        provenance=Provenance(ALGORITHM, rng if isinstance(rng, int) else None, options),
+        certificate=judge_union(found, passes) if refined else None,
         stages=tuple(found.stages),
         directions=found.directions,
         thresholds=found.thresholds,
@@ -215,7 +197,7 @@ def draw_biased_samples(
     count: int,
     *,
     bound: float | None = None,
-    limit: int = 100_000_000,
+    limit: int | None = None,
     rng: RandomState = None,
 ) -> BiasedSamples:
     """Draw Gaussian inputs and keep each with probability proportional to f (B.6).
@@ -232,9 +214,10 @@ def draw_biased_samples(
     count
         Points to keep.
     bound
-        An upper bound on f; by default twice the largest of ten thousand answers.
+        An upper bound on f; by default twice the largest of a first batch.
     limit
-        Queries at most; fewer points than ``count`` come back where it is reached.
+        Queries at most, where not None; fewer points than ``count`` come back where it is
+        reached.
     """
     oracle = as_oracle(source)
     check_scalar(oracle)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from unrelu._types import FloatArray
+from unrelu.thresholds.config import EPS, TINY
 from unrelu.thresholds.slab import tangent_basis
 
 __all__ = ["Detection", "LineStep", "detect", "move_by_lines"]
@@ -112,8 +113,8 @@ def move_by_lines(
         expected = np.where(heights[:, 1] > 0, f[:, 2], f[:, 0])
         # E over s of (f(s) - expected) is -Q s* / (2 eps).
         moment = -2.0 * epsilon * (f[:, 1] - expected)
-    scale = float(np.abs(f - f.mean()).max()) + 1e-300
-    seen = np.abs(size) > 1e-9 * scale
+    scale = float(np.abs(f - f.mean()).max()) + TINY
+    seen = np.abs(size) > np.sqrt(EPS) * scale
     if np.count_nonzero(seen) < 3 * (n + 1):
         return None
     regressors = np.column_stack([np.ones(count), along])[seen]

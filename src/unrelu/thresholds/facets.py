@@ -15,68 +15,18 @@ from collections.abc import Callable
 import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
+from unrelu.lines.boundary import GROWTH, halve_brackets
+from unrelu.thresholds.config import EPS, ThresholdConfig
 from unrelu.thresholds.slab import tangent_basis
 
-__all__ = ["FacetConfig", "FacetSearch", "Polyhedron", "bisect_lines"]
+__all__ = ["FacetSearch", "Polyhedron"]
 
 Outside = Callable[[FloatArray], BoolArray]
 
-
-@dataclasses.dataclass(frozen=True)
-class FacetConfig:
-    """Tolerances of the facet search; lengths in units of the inputs.
-
-    Attributes
-    ----------
-    radius_factor
-        A ray is followed to ``radius_factor * sqrt(n)``. A facet at distance t
-        is met at about ``t * sqrt(n) / sqrt(2 log k)``; facets farther than
-        this have no Gaussian mass to speak of.
-    base_bits
-        Bisections for the first crossing, from that radius down to 1e-8.
-    probe
-        Offset of the lines that give the rough normal: far above the base
-        crossing's error, small enough to stay on one facet.
-    probe_bits
-        Bisections per line for the rough normal, about 1 % per coordinate.
-    spread
-        Offset of the lines that give the final normal; its error is the
-        crossings' error divided by this.
-    bracket
-        Half-width of the final bracket over the offset: the largest slope that
-        the rough normal may be wrong by.
-    bits
-        Bisections per final line: ``bracket * spread * 2**-bits`` is below the
-        rounding of the crossing itself.
-    shrink, attempts
-        A verification that fails retries with offsets divided by ``shrink``.
-    checks
-        Points on the new facet verified on both sides.
-    tolerances
-        Distances from the facet at which they are verified, finest first. A coarser one
-        is tried only after every offset failed the finer: a bend that it would hide is
-        left behind by shorter offsets, what the target's arithmetic blurs is not.
-    margin
-        Relative distance before a known crossing at which a ray is asked; more where the
-        facet is known less well.
-    aimed
-        Rays aimed at Gaussian points of each facet, projected to it: where it is not the
-        boundary all over, another one almost coincides with it.
-    """
-
-    radius_factor: float = 20.0
-    base_bits: int = 34
-    probe: float = 5e-3
-    probe_bits: int = 9
-    spread: float = 0.25
-    bracket: float = 0.25
-    bits: int = 43
-    shrink: float = 5.0
-    attempts: int = 5
-    checks: int = 6
-    tolerances: tuple[float, ...] = (1e-10, 1e-7, 1e-4)
-    margin: float = 1e-6
-    aimed: int = 16
+TOLERANCES = tuple(EPS ** (k / 16) for k in (10, 7, 4))
+"""Distances at which a facet is verified, finest first: 2e-10 to 1e-4. A coarser one is tried only
+after every offset failed the finer: a bend that it would hide is left behind by shorter offsets,
+what the target's arithmetic blurs is not."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,28 +42,6 @@ class Polyhedron:
         gap = self.thresholds - self.directions @ origin
         with np.errstate(divide="ignore", invalid="ignore"):
             return np.asarray(np.where(speed > 0, gap / speed, np.inf))
-
-
-def bisect_lines(
-    outside: Outside,
-    points: FloatArray,
-    steps: FloatArray,
-    low: FloatArray,
-    high: FloatArray,
-    bits: int,
-) -> tuple[FloatArray, FloatArray]:
-    """Halve the brackets of many lines at once, ``bits`` times.
-
-    Line i is ``points[i] + tau * steps[i]``, inside at ``low[i]`` and outside at
-    ``high[i]``. Returns the narrowed brackets; one batch per halving.
-    """
-    low, high = low.copy(), high.copy()
-    for _ in range(bits):
-        middle = 0.5 * (low + high)
-        out = outside(points + middle[:, None] * steps)
-        high = np.where(out, middle, high)
-        low = np.where(out, low, middle)
-    return low, high
 
 
 class FacetSearch:
@@ -135,16 +63,16 @@ class FacetSearch:
         center: FloatArray,
         *,
         rng: np.random.Generator,
-        config: FacetConfig | None = None,
+        config: ThresholdConfig,
         expect: Callable[[int], None] = lambda facets: None,
     ) -> None:
         self.outside = outside
         self.expect = expect
         self.center = center
         self.rng = rng
-        self.config = FacetConfig() if config is None else config
+        self.config = config
         self.n = len(center)
-        self.radius = self.config.radius_factor * np.sqrt(self.n)
+        self.radius = config.radius * np.sqrt(self.n)
         self.known = Polyhedron(np.empty((0, self.n)), np.empty(0))
         self.precision: list[float] = []
         # Where each facet was measured, and how far apart: its error grows beyond.
@@ -152,35 +80,34 @@ class FacetSearch:
         self._spreads: list[float] = []
         self.unresolved = 0
 
-    def search(self, rays: int, *, quiet: int, most: int) -> int:
-        """Test ``rays`` more directions; learn every facet they show.
+    def search(self) -> int:
+        """Follow random rays until ``quiet_rays`` in a row met no unknown facet.
 
-        Returns the number of rays since the last one that met an unknown
-        facet; stops early when it reaches ``quiet``, at ``most`` facets, or
-        where a boundary is not flat.
+        Returns the number of rays since the last one that met one; 0 at ``most_facets``
+        facets, or where a boundary is not flat.
         """
-        silence = 0
-        while rays > 0 and silence < quiet:
-            batch = min(rays, 128, quiet - silence)
-            rays -= batch
+        silence, quiet = 0, self.config.quiet_rays
+        while silence < quiet:
+            # Few at a time while facets are many: each that is learned saves others a query.
+            batch = min(max(silence, self.config.checks), quiet - silence)
             directions = self.rng.standard_normal((batch, self.n))
             directions /= np.linalg.norm(directions, axis=1, keepdims=True)
-            learned = self._follow(directions, most)
+            learned = self._follow(directions)
             if learned is None:
                 return 0
             silence = 0 if learned else silence + batch
         return silence
 
-    def search_facets(self, *, most: int) -> bool | None:
+    def search_facets(self) -> bool | None:
         """Aim rays at every known facet; learn those that lie just before one.
 
-        Returns whether any was learned; None at ``most`` facets, or where a boundary is
-        not flat.
+        Returns whether any was learned; None at ``most_facets`` facets, or where a boundary
+        is not flat.
         """
-        targets = [self.points_on(i, self.config.aimed) for i in range(len(self.precision))]
+        targets = [self.points_on(i, self.config.checks) for i in range(len(self.precision))]
         rays = np.concatenate([*targets, np.empty((0, self.n))]) - self.center
         length = np.linalg.norm(rays, axis=1, keepdims=True)
-        return self._follow((rays / length)[length[:, 0] > 0], most)
+        return self._follow((rays / length)[length[:, 0] > 0])
 
     def points_on(self, facet: int, count: int) -> FloatArray:
         """Gaussian points projected to a facet, those that no other facet cuts off."""
@@ -208,10 +135,10 @@ class FacetSearch:
         end = self.center + nearest[:, None] * rays
         speed = np.einsum("bn,bn->b", rays, self.known.directions[facet])
         doubt = self.error_at(end)[rows, facet] / np.where(met, speed, 1.0)
-        before = nearest - np.maximum(self.config.margin * nearest, doubt)
+        before = nearest - np.maximum(np.sqrt(EPS) * nearest, doubt)
         return np.asarray(np.where(met, np.maximum(before, 0.0), self.radius))
 
-    def _follow(self, directions: FloatArray, most: int) -> bool | None:
+    def _follow(self, directions: FloatArray) -> bool | None:
         """Ask each ray just before the known facets; learn where it is outside already."""
         open_rays = np.arange(len(directions))
         learned = False
@@ -225,7 +152,7 @@ class FacetSearch:
             self.expect(len(self.precision) + 1)
             if not self._learn(directions[open_rays[0]], float(reach[0])):
                 self.unresolved += 1
-            if self.unresolved or len(self.precision) >= most:
+            if self.unresolved or len(self.precision) >= self.config.most_facets:
                 return None
             open_rays = open_rays[1:]
         return learned
@@ -233,26 +160,32 @@ class FacetSearch:
     def _learn(self, ray: FloatArray, reach: float) -> bool:
         """Add the facet through which ``ray`` leaves before ``reach``."""
         cfg = self.config
-        low, high = bisect_lines(
-            self.outside,
-            self.center[None],
-            ray[None],
-            np.zeros(1),
-            np.array([reach]),
-            cfg.base_bits,
+        low, high = self._bisect(
+            self.center[None], ray[None], np.zeros(1), np.array([reach]), np.sqrt(EPS)
         )
         base = self.center + 0.5 * (low[0] + high[0]) * ray
-        finest = min(self.precision, default=cfg.tolerances[0])
-        for tolerance in (value for value in cfg.tolerances if value >= finest):
-            probe, spread = cfg.probe, cfg.spread
-            for _ in range(cfg.attempts):
-                rough = self._rough_normal(base, ray, probe)
+        finest = min(self.precision, default=TOLERANCES[0])
+        for tolerance in (value for value in TOLERANCES if value >= finest):
+            spread = cfg.spread
+            for _ in range(cfg.tries + 1):
+                rough = self._rough_normal(base, ray, spread / GROWTH**3)
                 if rough is not None:
                     plane = self._plane(base, rough, spread)
                     if plane is not None and self._verify(*plane, tolerance):
                         return self._add(*plane, tolerance)
-                probe, spread = probe / cfg.shrink, spread / cfg.shrink
+                spread /= GROWTH
         return False
+
+    def _bisect(
+        self,
+        points: FloatArray,
+        steps: FloatArray,
+        low: FloatArray,
+        high: FloatArray,
+        finest: float | FloatArray,
+    ) -> tuple[FloatArray, FloatArray]:
+        """Halve the brackets of lines that leave the region."""
+        return halve_brackets(lambda x, _: ~self.outside(x), points, steps, low, high, finest)
 
     def _add(
         self, normal: FloatArray, origin: FloatArray, spread: float, precision: float
@@ -288,17 +221,19 @@ class FacetSearch:
         m = len(points)
         half = np.full(m, 2.0 * offset)
         pending = np.arange(m)
-        for _ in range(6):  # brackets of 2, 8, ..., 2048 offsets: slopes up to 2048
+        for _ in range(cfg.tries + 2):  # brackets of 2, 8, ..., 2048 offsets: slopes up to 2048
             width = half[pending, None]
             below = self.outside(points[pending] - width * steps[pending])
             above = self.outside(points[pending] + width * steps[pending])
             pending = pending[below | ~above]
             if len(pending) == 0:
                 break
-            half[pending] *= 4.0
+            half[pending] *= GROWTH
         else:
             return None
-        low, high = bisect_lines(self.outside, points, steps, -half, half, cfg.probe_bits)
+        # All coordinates together may be wrong by half of what the bracket of a plane allows.
+        finest = cfg.spread * offset / np.sqrt(self.n)
+        low, high = self._bisect(points, steps, -half, half, finest)
         slopes = 0.5 * (low + high) / offset
         normal = ray - slopes @ tangents
         return np.asarray(normal / np.linalg.norm(normal))
@@ -315,20 +250,21 @@ class FacetSearch:
         offsets = np.full(self.n, spread)
         pending = np.arange(self.n)
         # Each line may go either way, or less far, where another facet is near.
-        for attempt in range(2 * cfg.attempts):
+        for attempt in range(2 * cfg.tries + 2):
             points = base + offsets[pending, None] * tangents[pending]
-            half = cfg.bracket * np.abs(offsets[pending])[:, None]
+            half = cfg.spread * np.abs(offsets[pending])[:, None]
             clear = ~self.outside(points - half * rough) & self.outside(points + half * rough)
             pending = pending[~clear]
             if len(pending) == 0:
                 break
-            offsets[pending] *= -1.0 if attempt % 2 == 0 else 1.0 / cfg.shrink
+            offsets[pending] *= -1.0 if attempt % 2 == 0 else 1.0 / GROWTH
         else:
             return None
         points = base + offsets[:, None] * tangents
-        half = cfg.bracket * np.abs(offsets)
+        half = cfg.spread * np.abs(offsets)
         steps = np.broadcast_to(rough, points.shape)
-        low, high = bisect_lines(self.outside, points, steps, -half, half, cfg.bits)
+        finest = EPS * np.linalg.norm(points, axis=1)  # the rounding of a crossing itself
+        low, high = self._bisect(points, steps, -half, half, finest)
         crossing = 0.5 * (low + high)
         slopes = (crossing[1:] - crossing[0]) / offsets[1:]
         normal = rough - slopes @ tangents[1:]
@@ -343,7 +279,9 @@ class FacetSearch:
         mix = self.rng.standard_normal((self.config.checks, self.n))
         mix -= np.outer(mix @ normal, normal)
         length = np.linalg.norm(mix, axis=1, keepdims=True)
-        mix *= spread / np.where(length > 1e-9, length, np.inf)  # one input: nothing beside
+        mix *= spread / np.where(
+            length > np.sqrt(EPS), length, np.inf
+        )  # one input: nothing beside
         points = origin + mix
         return bool(
             self.outside(points + tolerance * normal).all()

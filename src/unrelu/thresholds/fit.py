@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 
 import numpy as np
@@ -11,8 +12,9 @@ from unrelu._types import FloatArray
 from unrelu.core.moments import HermiteMoments
 from unrelu.progress import Progress
 from unrelu.result import StageReport, Status
+from unrelu.thresholds.config import TINY, ThresholdConfig
 from unrelu.thresholds.landscape import contract
-from unrelu.thresholds.model import Fit, ThresholdConfig, on_mass, overlap_share
+from unrelu.thresholds.model import UnitsFit, on_mass, overlap_share
 from unrelu.thresholds.passes import Passes
 from unrelu.thresholds.refine import estimate_thresholds
 from unrelu.thresholds.search import Landscape, Method, count_units, find_directions
@@ -78,19 +80,17 @@ def search_landscape(
     else:
         halves = passes.moments(order, step=step)
         values = np.linalg.eigvalsh(mean_of_halves(halves).t2)
-        _, noise = count_units(*halves, cfg.landscape.rank_factor)
-        if passes.base.exact and values[0] < -cfg.landscape.rank_factor * noise:
+        _, noise = count_units(*halves, cfg.signal)
+        if passes.base.exact and values[0] < -cfg.signal * noise:
             # Linear terms of both signs: whether f differs from c_0 has one sign.
             done, note = 0, "on or off"
             spread = float(np.std(passes.base.is_on(passes.pilot_y)))
             halves = passes.moments(
                 order, value=lambda x, y: passes.base.is_on(y).astype(np.float64), step=step
             )
-    rank, noise = count_units(*halves, cfg.landscape.rank_factor)
+    rank, noise = count_units(*halves, cfg.signal)
     rank = min(units, passes.n) if units is not None else rank
-    found = find_directions(
-        mean_of_halves(halves), rank, method=method, rng=rng, config=cfg.landscape
-    )
+    found = find_directions(mean_of_halves(halves), rank, method=method, rng=rng, config=cfg)
     report = StageReport(
         "landscape",
         seconds=time.perf_counter() - begin,
@@ -118,79 +118,104 @@ def fit_landscape(
     rng: np.random.Generator,
     config: ThresholdConfig,
     watch: Progress,
-) -> Fit:
+) -> UnitsFit:
     """Step 1 alone, with errors from two halves of the samples."""
-    cfg = config
-    found, halves, report = search_landscape(passes, method, units, biased, rng, cfg, watch)
+    found, halves, report = search_landscape(passes, method, units, biased, rng, config, watch)
     k = len(found.directions)
     if k == 0:
         reason = explain_nothing_found(passes, 0, threshold)
-        return Fit.empty(passes.n, Status.ASSUMPTION_VIOLATED, reason, [report])
-    errors = _half_errors(found, halves, method, rng, cfg)
+        return UnitsFit.empty(passes.n, Status.ASSUMPTION_VIOLATED, reason, [report])
+    errors = _half_errors(found, halves, method, rng, config)
     thresholds = np.full(k, np.nan if threshold is None else threshold)
     overlap, missing = 0.0, 0.0
     if passes.base.exact and not biased:
         on = passes.base.is_on(passes.pilot_y)
-        estimated, _ = estimate_thresholds(passes.pilot_x, on, found.directions, config=cfg.refine)
+        estimated, _ = estimate_thresholds(passes.pilot_x, on, found.directions, config=config)
         thresholds = estimated if threshold is None else thresholds
         overlap = overlap_share(estimated, float(on.mean()))
         raised = float((passes.pilot_y > passes.pilot_y.min()).mean())
         overlap = max(overlap, raised if raised > 0.5 else 0.0)
-        missing = max(0.0, 1.0 - on_mass(estimated) / max(float(on.mean()), 1e-300))
-    status, message = (
-        Status.RECOVERED,
-        (
-            f"{k} directions from the landscape, sampling error at most {errors.max():.1e} rad; "
-            "the bias of the units' products comes on top."
-        ),
+        missing = max(0.0, 1.0 - on_mass(estimated) / max(float(on.mean()), TINY))
+    seen = _Seen(found, halves, report, passes, errors, overlap, missing, biased)
+    status, message = _landscape_verdict(seen, config)
+    return UnitsFit(
+        status, message, found.directions, thresholds, errors, found.directions, [report]
     )
-    tilt = (
-        float(np.trace(mean_of_halves(halves).t2)) / mean_of_halves(halves).t0 if biased else 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class _Seen:
+    """What step 1 saw: directions and moments, and how the labels agree with them."""
+
+    found: Landscape
+    halves: tuple[HermiteMoments, HermiteMoments]
+    report: StageReport
+    passes: Passes
+    errors: FloatArray
+    overlap: float
+    missing: float
+    biased: bool
+
+    @property
+    def tilt(self) -> float:
+        """Mean square shift of biased samples, 1 where single units caused every one."""
+        whole = mean_of_halves(self.halves)
+        return float(np.trace(whole.t2)) / whole.t0 if self.biased else 1.0
+
+    @property
+    def both_signs(self) -> bool:
+        """Whether M2 has a negative eigenvalue beyond its noise."""
+        least = float(np.linalg.eigvalsh(mean_of_halves(self.halves).t2)[0])
+        return least < -3.0 * self.report.details["noise"] and not self.passes.base.exact
+
+
+def _landscape_verdict(seen: _Seen, cfg: ThresholdConfig) -> tuple[Status, str]:
+    """Judge directions that were not refined."""
+    k, errors, rank = len(seen.errors), seen.errors, seen.report.details["rank"]
+    one_sided = _one_sided(
+        seen.found.directions,
+        seen.halves,
+        seen.report.details["spread"] / np.sqrt(seen.passes.samples),
     )
-    negative = float(np.linalg.eigvalsh(mean_of_halves(halves).t2)[0])
-    noise = report.details["noise"]
-    if found.condition > cfg.condition:
-        status = Status.ILL_CONDITIONED
-        message = (
-            f"the units' condition number is about {found.condition:.0f}, above "
+    if seen.found.condition > cfg.condition:
+        return Status.ILL_CONDITIONED, (
+            f"the units' condition number is about {seen.found.condition:.0f}, above "
             f"{cfg.condition:.0f}: too correlated for the landscape. Refinement separates "
             "them where the units are sign or ReLU."
         )
-    elif overlap > cfg.overlap or tilt > cfg.tilt:
-        seen = (
-            f"two units or more are on at about {overlap:.0%} of the points where any is"
-            if overlap > cfg.overlap
-            else f"the kept points are shifted by {tilt:.2f} instead of 1 in mean square"
+    if seen.overlap > cfg.overlap or seen.tilt > 1.0 + cfg.overlap:
+        why = (
+            f"two units or more are on at about {seen.overlap:.0%} of the points where any is"
+            if seen.overlap > cfg.overlap
+            else f"the kept points are shifted by {seen.tilt:.2f} instead of 1 in mean square"
         )
-        status = Status.ASSUMPTION_VIOLATED
-        message = (
-            f"the thresholds are too low for the linear part to dominate: {seen}. The "
+        return Status.ASSUMPTION_VIOLATED, (
+            f"the thresholds are too low for the linear part to dominate: {why}. The "
             "directions are biased; refine them where the units are sign or ReLU."
         )
-    elif not _one_sided(
-        found.directions, halves, report.details["spread"] / np.sqrt(passes.samples)
-    ):
-        status = Status.ASSUMPTION_VIOLATED
-        message = (
+    if not one_sided:
+        return Status.ASSUMPTION_VIOLATED, (
             "the third moment along a direction is not positive beyond its sampling error: f is "
             "even there, or not above a threshold. For even units see recover_even_layer."
         )
-    elif missing > cfg.missing:
-        status = Status.PARTIAL
-        message = (
+    if seen.missing > cfg.overlap:
+        return Status.PARTIAL, (
             f"{k} directions, but units at their thresholds would be on at only "
-            f"{1.0 - missing:.0%} of the points where f is: some are missing. Give more samples."
+            f"{1.0 - seen.missing:.0%} of the points where f is: some are missing. Give more "
+            "samples."
         )
-    elif negative < -3.0 * noise and not passes.base.exact:
-        status = Status.ASSUMPTION_VIOLATED
+    if seen.both_signs:
         message = "the linear terms have both signs: the landscape needs one."
-    elif k < report.details["rank"] or errors.max() > cfg.agreement:
-        status = Status.PARTIAL
-        message = (
-            f"{k} of {report.details['rank']} directions, and two halves of the samples put "
-            f"them up to {errors.max():.2f} rad (standard error) apart: give more samples."
+        return Status.ASSUMPTION_VIOLATED, message
+    if k < rank or errors.max() > cfg.agreement:
+        return Status.PARTIAL, (
+            f"{k} of {rank} directions, and two halves of the samples put them up to "
+            f"{errors.max():.2f} rad (standard error) apart: give more samples."
         )
-    return Fit(status, message, found.directions, thresholds, errors, found.directions, [report])
+    return Status.RECOVERED, (
+        f"{k} directions from the landscape, sampling error at most {errors.max():.1e} rad; "
+        "the bias of the units' products comes on top."
+    )
 
 
 def _one_sided(
@@ -221,9 +246,7 @@ def _half_errors(
     for half in halves:
         if np.linalg.eigvalsh(half.t2)[-len(found.directions)] <= 0:
             return np.full(len(found.directions), np.pi / 2)
-        other = find_directions(
-            half, len(found.directions), method=method, rng=rng, config=cfg.landscape
-        )
+        other = find_directions(half, len(found.directions), method=method, rng=rng, config=cfg)
         if len(other.directions) < len(found.directions):
             return np.full(len(found.directions), np.pi / 2)
         cosines = found.directions @ other.directions.T

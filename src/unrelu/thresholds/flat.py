@@ -15,18 +15,12 @@ import scipy.sparse
 import scipy.stats
 
 from unrelu._types import BoolArray, FloatArray
+from unrelu.core.decompose_options import EVIDENCE
+from unrelu.core.explain import CHUNK
+from unrelu.thresholds.config import EPS
 from unrelu.thresholds.slab import tangent_basis
 
-__all__ = ["bent_units", "lie_apart", "separating_shift"]
-
-# Probability that labels flipped at random are called structured.
-_DOUBT = 1e-4
-# Sign patterns that show how large a top eigenvalue chance makes, and the standard
-# deviations of theirs by which it must be exceeded.
-_PATTERNS = 40
-_EVIDENCE = 6.0
-# Points that a linear program or a spectrum is asked for at most.
-_MOST = 4_000
+__all__ = ["bent_units", "lie_apart", "separating_shift", "split_in_two"]
 
 
 def separating_shift(
@@ -80,6 +74,7 @@ def bent_units(
     *,
     flipped: tuple[int, int] | None,
     move_thresholds: bool,
+    doubt: float,
     rng: np.random.Generator,
 ) -> list[tuple[int, int, int]]:
     """List the units next to which no single hyperplane explains the labels.
@@ -108,7 +103,7 @@ def bent_units(
     alone = near_or_on.sum(axis=1) == 1
     bent = []
     for i in range(len(directions)):
-        mine = np.flatnonzero(alone & near_or_on[:, i] & (heights[:, i] < widths[i]))[:_MOST]
+        mine = np.flatnonzero(alone & near_or_on[:, i] & (heights[:, i] < widths[i]))[:CHUNK]
         if len(mine) < 2 * x.shape[1] or x.shape[1] < 2:
             continue
         along = x[mine] @ tangent_basis(directions[i])
@@ -119,27 +114,29 @@ def bent_units(
             failed = _top_exceeds_chance(along[wrong], signs, rng)
         else:
             left, best = separating_shift(height, along, labels, move_threshold=move_thresholds)
-            if left <= 1e-9 * float(widths[i]):
+            if left <= np.sqrt(EPS) * float(widths[i]):
                 continue
             above = height - best[0] - along @ best[1:]
             # With flipped labels the hyperplane is known to its standard error only.
             sure = np.abs(above) > (errors[i] if flipped[0] else 0.0)
             mine, wrong = mine[sure], (labels != (above > 0))[sure]
-            failed = _more_than_flipped(int(np.count_nonzero(wrong)), len(mine), *flipped)
+            failed = _more_than_flipped(int(np.count_nonzero(wrong)), len(mine), *flipped, doubt)
         if failed:
             bent.append((i, int(np.count_nonzero(wrong)), len(mine)))
     return bent
 
 
-def _more_than_flipped(wrong: int, count: int, flips: int, labels: int) -> bool:
+def _more_than_flipped(wrong: int, count: int, flips: int, labels: int, doubt: float) -> bool:
     """Whether contradictions are more than the share of flipped labels explains."""
     if flips == 0:
         return True
     share = (flips + 3.0 * np.sqrt(flips)) / max(labels, 1)
-    return bool(scipy.stats.binom.sf(wrong - 1, count, min(share, 1.0)) < _DOUBT)
+    return bool(scipy.stats.binom.sf(wrong - 1, count, min(share, 1.0)) < doubt)
 
 
-def lie_apart(points: FloatArray, among: FloatArray, rng: np.random.Generator) -> bool:
+def lie_apart(
+    points: FloatArray, among: FloatArray, rng: np.random.Generator, doubt: float
+) -> bool:
     """Whether ``points`` lie elsewhere than a random choice from ``among`` would.
 
     Compares means, by a chi-square test, and second moments, by their top eigenvalue.
@@ -154,14 +151,14 @@ def lie_apart(points: FloatArray, among: FloatArray, rng: np.random.Generator) -
         return False
     white = (points - centre) @ (vectors / np.sqrt(values))
     mean = white.mean(axis=0)
-    if scipy.stats.chi2.sf(m * float(mean @ mean), n) < _DOUBT:
+    if scipy.stats.chi2.sf(m * float(mean @ mean), n) < doubt:
         return True
     return m >= 10 * n and _top_exceeds_chance(white, np.ones(m), rng)
 
 
 def _top_exceeds_chance(points: FloatArray, sign: FloatArray, rng: np.random.Generator) -> bool:
     """Whether ``sum sign (s s^T - I)`` has an eigenvalue that random signs do not give."""
-    points, sign = points[:_MOST], sign[:_MOST]
+    points, sign = points[:CHUNK], sign[:CHUNK]
     m, n = points.shape
     if m < 4:
         return False
@@ -170,5 +167,52 @@ def _top_exceeds_chance(points: FloatArray, sign: FloatArray, rng: np.random.Gen
         matrix = (points * signs[:, None]).T @ points - signs.sum() * np.eye(n)
         return float(np.abs(np.linalg.eigvalsh(matrix)).max())
 
-    chance = [top(rng.choice([-1.0, 1.0], m)) for _ in range(_PATTERNS)]
-    return top(sign) > float(np.mean(chance)) + _EVIDENCE * float(np.std(chance))
+    chance = [top(rng.choice([-1.0, 1.0], m)) for _ in range(int(EVIDENCE**2))]
+    return top(sign) > float(np.mean(chance)) + EVIDENCE * float(np.std(chance))
+
+
+def split_in_two(
+    heights: FloatArray, along: FloatArray, on: BoolArray, *, rounds: int
+) -> list[FloatArray] | None:
+    """Find two boundaries ``h = c + a . s`` that explain a bent one exactly, or None.
+
+    A point is on where it lies above either: off-points lie below both, on-points above the
+    one that they are farther above. One linear program each, in turn, never contradicts the
+    labels more than before. The first guess bends along the axis on which the labels that
+    contradict a single hyperplane depend most.
+
+    Parameters
+    ----------
+    heights, along, on
+        As for :func:`separating_shift`.
+    rounds
+        Turns at most.
+    """
+    _, single = separating_shift(heights, along, on, move_threshold=True)
+    above = heights - single[0] - along @ single[1:]
+    wrong = on != (above > 0)
+    sign = np.where(on[wrong], 1.0, -1.0)
+    scatter = (along[wrong] * sign[:, None]).T @ along[wrong]
+    values, vectors = np.linalg.eigh(scatter)
+    bend = vectors[:, int(np.argmax(np.abs(values)))]
+    side = along @ bend > 0
+    planes: list[FloatArray] = []
+    for _ in range(rounds):
+        left, planes = 0.0, []
+        for mine in (side, ~side):
+            part = ~on | mine
+            if np.count_nonzero(on & mine) <= along.shape[1]:
+                return None
+            rest, plane = separating_shift(
+                heights[part], along[part], on[part], move_threshold=True
+            )
+            left += rest
+            planes.append(plane)
+        if left <= np.sqrt(EPS) * float(np.abs(heights).max()):
+            return planes
+        over = [heights - plane[0] - along @ plane[1:] for plane in planes]
+        moved = over[0] > over[1]
+        if (moved == side)[on].all():
+            return None
+        side = moved
+    return None

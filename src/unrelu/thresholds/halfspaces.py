@@ -23,7 +23,6 @@ bisection, and a linear solve per facet give machine precision in about 60 n que
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -31,11 +30,10 @@ import numpy as np
 
 from unrelu._random import RandomState, as_generator
 from unrelu._types import ArrayLike, BoolArray, FloatArray
-from unrelu.core.breakdown import Breakdown, as_breakdown
 from unrelu.core.explain import Within, find_contradictions, withdrawn
 from unrelu.core.price import UNSURE, price_halfspaces
-from unrelu.core.record import Remembered, remembered, with_plan
-from unrelu.errors import BudgetExhausted, InvalidInput
+from unrelu.core.run import Run
+from unrelu.errors import InvalidInput
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles.base import Oracle
 from unrelu.progress import Progress, as_progress
@@ -44,17 +42,18 @@ from unrelu.result import (
     Provenance,
     QueryStats,
     RecoveryResult,
-    StageReport,
     Status,
 )
 from unrelu.samples import SampleSource, as_source
+from unrelu.thresholds.config import ThresholdConfig
 from unrelu.thresholds.facets import FacetSearch
-from unrelu.thresholds.model import ThresholdConfig, predicted_on
+from unrelu.thresholds.model import predicted_on
 from unrelu.thresholds.passes import Base, Passes
 from unrelu.thresholds.union import fit_union, judge_union
 
 __all__ = ["HalfspacesResult", "check_scalar", "learn_halfspaces", "read_source"]
 
+ALGORITHM = "goel-panigrahy/halfspaces"
 Kind = Literal["intersection", "union"]
 
 
@@ -116,39 +115,30 @@ def learn_halfspaces(
     units
         Number of halfspaces, where known; otherwise counted.
     """
-    rng_ = as_generator(rng)
-    watch = as_progress(progress)
     cfg = ThresholdConfig() if config is None else config
     if kind not in ("intersection", "union"):
         raise InvalidInput(f"kind must be 'intersection' or 'union', got {kind!r}")
     if units is not None and units < 1:
         raise InvalidInput(f"units must be at least 1, got {units}")
-    seed = rng if isinstance(rng, int) else None
-    provenance = Provenance("goel-panigrahy/halfspaces", seed, {"kind": kind, "units": units})
+    options = {"kind": kind, "units": units}
     if isinstance(source, (Oracle, ReLUNetwork)):
         if y is not None:
             raise InvalidInput("an oracle answers by itself: leave y out")
-        target = remembered(source)
-        check_scalar(target)
-        result = _halfspaces_from_queries(target, kind, rng_, cfg, watch, provenance)
-        return with_plan(result, target, source)
+        run = Run(source, algorithm=ALGORITHM, rng=rng, options=options, progress=progress)
+        check_scalar(run.target)
+        search = HalfspaceRun(run, kind, cfg)
+        return run.ended(search.steps, search.stopped, search.explained)
     off = Base(level=0.0, tolerance=0.5, share=0.0, exact=True)
-    passes = Passes(read_source(source, y), _labels_of(kind), cfg.passes, base=off)
+    passes = Passes(read_source(source, y), _labels_of(kind), cfg, base=off)
     found = fit_union(
-        passes,
-        method="joint",
-        units=units,
-        threshold=None,
-        biased=False,
-        rng=rng_,
-        config=cfg,
-        watch=watch,
-    )
+        passes, method="joint", units=units, threshold=None, rng=as_generator(rng), config=cfg,
+        watch=as_progress(progress),
+    )  # fmt: skip
     return HalfspacesResult(
         status=found.status,
         message=found.message,
         queries=QueryStats(samples=passes.samples),
-        provenance=provenance,
+        provenance=Provenance(ALGORITHM, rng if isinstance(rng, int) else None, options),
         certificate=judge_union(found, passes),
         stages=tuple(found.stages),
         directions=found.directions,
@@ -188,99 +178,125 @@ def _labels_of(kind: str) -> Callable[[FloatArray], FloatArray]:
     return prepare
 
 
-def _halfspaces_from_queries(
-    oracle: Remembered,
-    kind: Kind,
-    rng: np.random.Generator,
-    cfg: ThresholdConfig,
-    watch: Progress,
-    provenance: Provenance,
-) -> HalfspacesResult:
-    """Find facets by bisection along rays from a point of the convex side."""
-    n = oracle.input_dim
-    to_on = _labels_of(kind)
+class HalfspaceRun:
+    """A run in search of the facets of a convex side; they survive the end of the budget."""
 
-    def outside(points: FloatArray) -> BoolArray:
-        return np.asarray(to_on(oracle(points)[:, 0]) > 0.5)
+    def __init__(self, run: Run, kind: Kind, config: ThresholdConfig) -> None:
+        self.run, self.kind, self.config = run, kind, config
+        self.facets: FacetSearch | None = None
+        self.certificate: Certificate | None = None
+        self._to_on = _labels_of(kind)
 
-    def expect(facets: int) -> None:
+    def outside(self, points: FloatArray) -> BoolArray:
+        """Ask which points ``(m, n)`` lie outside the convex side, ``(m,)``."""
+        return np.asarray(self._to_on(self.run.target(points)[:, 0]) > 0.5)
+
+    def expect(self, facets: int) -> None:
+        """Plan for a number of facets."""
+        n = self.run.target.input_dim
         guesses = float(facets), max(float(n), UNSURE * facets)
-        oracle.allowance.plan(price_halfspaces(n, guesses))
+        self.run.target.allowance.plan(price_halfspaces(n, guesses))
 
-    search: FacetSearch | None = None
-    certificate: Certificate | None = None
-    begin = time.perf_counter()
-    silence = 0
-    expect(1)
-    try:
-        with as_breakdown():
-            with oracle.stage("inside"):
-                centre = _inside_point(outside, n, rng, cfg)
-            if centre is None:
-                status = Status.ASSUMPTION_VIOLATED
-                message = (
-                    f"none of {cfg.inside_queries} Gaussian inputs lies inside the convex side: "
-                    "check the kind, or shift the inputs to where the labels change."
-                )
-            else:
-                search = FacetSearch(outside, centre, rng=rng, config=cfg.facets, expect=expect)
-                with oracle.stage("facets"):
-                    silence = _find_facets(search, cfg, watch)
-                    _ask_beside_facets(search, outside)
-                with oracle.stage("certificate"):
-                    fresh = rng.standard_normal((cfg.certificate_queries, n))
-                    on = outside(fresh)
-                status, message, certificate = _certify_facets(search, fresh, on, silence, cfg)
-    except (BudgetExhausted, Breakdown) as error:
-        status = Status.NUMERICAL_FAILURE
-        if isinstance(error, BudgetExhausted):
-            status = Status.BUDGET_EXHAUSTED
-        count = 0 if search is None else len(search.precision)
-        message = f"{error}. The {count} halfspaces found until then are kept."
-    known = None if search is None else search.known
-    stage = StageReport(
-        "facets",
-        oracle.queries.by_stage.get("facets", 0),
-        time.perf_counter() - begin,
-        details={
-            "quiet rays": silence,
-            "unresolved": 0 if search is None else search.unresolved,
-        },
-    )
-    result = HalfspacesResult(
-        status=status,
-        message=message,
-        queries=oracle.queries,
-        provenance=provenance,
-        certificate=certificate,
-        stages=(stage,),
-        directions=np.empty((0, n)) if known is None else known.directions,
-        thresholds=np.empty(0) if known is None else known.thresholds,
-        angle_errors=np.empty(0) if search is None else np.array(search.precision),
-        kind=kind,
-    )
-    return result if search is None else _explained(oracle, result, search)
+    def steps(self) -> HalfspacesResult:
+        """Find facets by bisection along rays from a point of the convex side."""
+        run, cfg = self.run, self.config
+        n = run.target.input_dim
+        self.expect(1)
+        with run.stage("inside"):
+            centre = self._inside_point()
+        if centre is None:
+            return self.result(
+                Status.ASSUMPTION_VIOLATED,
+                f"none of {cfg.certificate} Gaussian inputs lies inside the convex side: check "
+                "the kind, or shift the inputs to where the labels change.",
+            )
+        self.facets = search = FacetSearch(
+            self.outside, centre, rng=run.rng, config=cfg, expect=self.expect
+        )
+        with run.stage("facets") as details:
+            silence = self._find_facets(search)
+            self._ask_beside_facets(search)
+            details |= {"quiet rays": silence, "unresolved": search.unresolved}
+        with run.stage("certificate"):
+            fresh = run.rng.standard_normal((cfg.certificate, n))
+            on = self.outside(fresh)
+        status, message, self.certificate = _certify_facets(search, fresh, on, silence)
+        return self.result(status, message)
 
+    def _inside_point(self) -> FloatArray | None:
+        """Return the origin, or a Gaussian point, well inside the convex side; or None.
 
-def _find_facets(search: FacetSearch, cfg: ThresholdConfig, watch: Progress) -> int:
-    """Follow rays, at random and aimed at the facets, until none meets a new one."""
-    while True:
-        silence = search.search(cfg.rays_per_update, quiet=cfg.quiet_rays, most=cfg.most_facets)
-        watch.update("facets", silence, cfg.quiet_rays, f"{len(search.precision)} facets")
-        if search.unresolved or len(search.precision) >= cfg.most_facets:
-            return 0
-        if silence >= cfg.quiet_rays and not search.search_facets(most=cfg.most_facets):
-            return 0 if search.unresolved else silence
+        The origin serves unless a facet passes through it or next to it: rays must have a way
+        to go before they leave.
+        """
+        n, rng, cfg = self.run.target.input_dim, self.run.rng, self.config
+        near = cfg.spread**2 * rng.standard_normal((cfg.checks, n))
+        if not self.outside(np.vstack([np.zeros(n), near])).any():
+            return np.zeros(n)
+        points = rng.standard_normal((cfg.certificate, n))
+        inside = points[~self.outside(points)]
+        # The mean of inside points is inside, and farther from the facets.
+        return inside.mean(axis=0) if len(inside) else None
 
+    def _find_facets(self, search: FacetSearch) -> int:
+        """Follow rays, at random and aimed at the facets, until none meets a new one."""
+        while True:
+            silence = search.search()
+            self.run.progress.update(
+                "facets", silence, self.config.quiet_rays, f"{len(search.precision)} facets"
+            )
+            if silence == 0:
+                return 0
+            if not search.search_facets():
+                return 0 if search.unresolved else silence
 
-def _ask_beside_facets(search: FacetSearch, outside: Callable[[FloatArray], BoolArray]) -> None:
-    """Ask fresh points on either side of every facet, as close as its error allows."""
-    w = search.known.directions
-    for i in range(len(w)):
-        points = search.points_on(i, search.config.checks)
-        step = 2.0 * search.error_at(points)[:, i, None] * w[i]
-        if len(points):
-            outside(np.concatenate([points - step, points + step]))
+    def _ask_beside_facets(self, search: FacetSearch) -> None:
+        """Ask fresh points on either side of every facet, as close as its error allows."""
+        w = search.known.directions
+        for i in range(len(w)):
+            points = search.points_on(i, self.config.checks)
+            step = 2.0 * search.error_at(points)[:, i, None] * w[i]
+            if len(points):
+                self.outside(np.concatenate([points - step, points + step]))
+
+    def result(self, status: Status, message: str) -> HalfspacesResult:
+        """Return what was found so far."""
+        search, n = self.facets, self.run.target.input_dim
+        return HalfspacesResult(
+            status=status,
+            message=message,
+            queries=self.run.target.queries,
+            provenance=self.run.provenance,
+            certificate=self.certificate,
+            stages=tuple(self.run.stages),
+            directions=np.empty((0, n)) if search is None else search.known.directions,
+            thresholds=np.empty(0) if search is None else search.known.thresholds,
+            angle_errors=np.empty(0) if search is None else np.array(search.precision),
+            kind=self.kind,
+        )
+
+    def stopped(self, status: Status, message: str) -> HalfspacesResult:
+        """Return what was found until something ended the run."""
+        count = 0 if self.facets is None else len(self.facets.precision)
+        return self.result(status, f"{message}. The {count} halfspaces found until then are kept.")
+
+    def explained(self, result: HalfspacesResult) -> HalfspacesResult:
+        """Hold the facets against every answer of the run."""
+        if self.facets is None or not result.success:
+            return result
+        found = find_contradictions(
+            self.run.target.record,
+            lambda x: result.predict(x)[:, None],
+            _AwayFromFacets(self.facets),
+        )
+        if not found:
+            return result
+        told = withdrawn(self.run.target, result, found, Within(), what="the halfspaces")
+        cause = (
+            " Another halfspace almost coincides with one, or the answers are not those of a "
+            "convex region."
+        )
+        return dataclasses.replace(told, message=told.message + cause)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -297,47 +313,8 @@ class _AwayFromFacets:
         return np.where(certain, Within().tolerance, np.inf)[:, None]
 
 
-def _explained(
-    oracle: Remembered, result: HalfspacesResult, search: FacetSearch
-) -> HalfspacesResult:
-    """Hold the facets against every answer of the run."""
-    if not result.success:
-        return result
-    found = find_contradictions(
-        oracle.record, lambda x: result.predict(x)[:, None], _AwayFromFacets(search)
-    )
-    if not found:
-        return result
-    told = withdrawn(oracle, result, found, Within(), what="the halfspaces")
-    cause = (
-        " Another halfspace almost coincides with one, or the answers are not those of a convex "
-        "region."
-    )
-    return dataclasses.replace(told, message=told.message + cause)
-
-
-def _inside_point(
-    outside: Callable[[FloatArray], BoolArray],
-    n: int,
-    rng: np.random.Generator,
-    cfg: ThresholdConfig,
-) -> FloatArray | None:
-    """Return the origin, or a Gaussian point, well inside the convex side; or None.
-
-    The origin serves unless a facet passes through it or next to it: rays must have a way
-    to go before they leave.
-    """
-    near = np.vstack([np.zeros(n), cfg.clearance * rng.standard_normal((15, n))])
-    if not outside(near).any():
-        return np.zeros(n)
-    points = rng.standard_normal((cfg.inside_queries, n))
-    inside = points[~outside(points)]
-    # The mean of inside points is inside, and farther from the facets.
-    return inside.mean(axis=0) if len(inside) else None
-
-
 def _certify_facets(
-    search: FacetSearch, x: FloatArray, on: BoolArray, silence: int, cfg: ThresholdConfig
+    search: FacetSearch, x: FloatArray, on: BoolArray, silence: int
 ) -> tuple[Status, str, Certificate]:
     known = search.known
     wrong = predicted_on(x, known.directions, known.thresholds) != on
@@ -355,7 +332,7 @@ def _certify_facets(
             "at any scale tried: the labels are noisy, or the region is not a polyhedron.",
             certificate,
         )
-    if silence < cfg.quiet_rays:
+    if silence == 0:
         return (
             Status.PARTIAL,
             f"{k} halfspaces found, and rays still meet new ones: the region may be curved.",

@@ -26,7 +26,7 @@ import scipy.optimize
 from unrelu._types import FloatArray
 
 __all__ = [
-    "Whitening",
+    "MomentWhitening",
     "apply_tensor",
     "contract",
     "joint_objective",
@@ -40,7 +40,7 @@ __all__ = [
 
 
 @dataclasses.dataclass(frozen=True)
-class Whitening:
+class MomentWhitening:
     """``to_white`` is B ``(n, k)`` with B' M2 B = I; ``from_white`` ``(n, k)`` undoes it."""
 
     to_white: FloatArray
@@ -48,13 +48,13 @@ class Whitening:
     values: FloatArray
 
 
-def whiten(second: FloatArray, rank: int) -> Whitening:
+def whiten(second: FloatArray, rank: int) -> MomentWhitening:
     """Whiten the leading ``rank`` eigenvectors of a symmetric M2, ``(n, n)``."""
     values, vectors = np.linalg.eigh(second)
     order = np.argsort(values)[::-1][:rank]
     top, basis = values[order], vectors[:, order]
     root = np.sqrt(top)
-    return Whitening(basis / root, basis * root, top)
+    return MomentWhitening(basis / root, basis * root, top)
 
 
 def whiten_tensor(tensor: FloatArray, to_white: FloatArray) -> FloatArray:
@@ -79,9 +79,7 @@ def apply_tensor(tensor: FloatArray, vector: FloatArray) -> float:
     return float(contract(tensor, vector, tensor.ndim))
 
 
-def minimise_landscape(
-    tensor: FloatArray, start: FloatArray, *, penalty: float, tolerance: float = 1e-10
-) -> FloatArray:
+def minimise_landscape(tensor: FloatArray, start: FloatArray, *, penalty: float) -> FloatArray:
     """Minimise ``G(u) = -T(u, ..., u) + lambda (|u|^2 - 1)^2`` by a trust-region Newton.
 
     Parameters
@@ -124,7 +122,7 @@ def minimise_landscape(
         jac=gradient,
         hess=hessian,
         method="trust-exact",
-        options={"gtol": tolerance * penalty, "maxiter": 500},
+        options={"gtol": np.sqrt(np.finfo(np.float64).eps) * penalty, "maxiter": 500},
     )
     u = np.asarray(found.x, dtype=np.float64)
     length = float(np.linalg.norm(u))
@@ -204,7 +202,7 @@ def minimise_joint(tensor: FloatArray, start: FloatArray, *, penalty: float) -> 
 
 
 def minimise_simultaneous(
-    tensor: FloatArray, start: FloatArray, *, gamma: float = 0.01, penalty: float
+    tensor: FloatArray, start: FloatArray, *, gamma: float, penalty: float
 ) -> FloatArray:
     """Minimise :func:`simultaneous_objective` from ``start`` ``(k, k)``; unit rows.
 

@@ -3,125 +3,127 @@
 from __future__ import annotations
 
 import dataclasses
-import time
 
 import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
-from unrelu.core.breakdown import Breakdown, as_breakdown
+from unrelu.core.decompose_options import EVIDENCE
 from unrelu.core.explain import EXACT, Within, find_contradictions, withdrawn
 from unrelu.core.price import price_lowest_layer
 from unrelu.core.record import Remembered
-from unrelu.errors import BudgetExhausted
-from unrelu.progress import Progress
-from unrelu.result import Certificate, Provenance, StageReport, Status
+from unrelu.core.run import Run
+from unrelu.result import Certificate, Status
 from unrelu.samples import as_source
+from unrelu.thresholds.config import ThresholdConfig
 from unrelu.thresholds.fit import fit_landscape
-from unrelu.thresholds.halfspaces import check_scalar
-from unrelu.thresholds.model import (
-    Activation,
-    Fit,
-    LowestLayerResult,
-    ThresholdConfig,
-    predicted_on,
-)
+from unrelu.thresholds.model import Activation, LowestLayerResult, UnitsFit, predicted_on
 from unrelu.thresholds.passes import Base, Passes
 from unrelu.thresholds.query import QueryRefinement, refine_by_queries
 from unrelu.thresholds.search import Method
 from unrelu.thresholds.union import fit_union
 
-__all__ = ["layer_from_queries"]
+__all__ = ["Asked", "LayerRun"]
 
 
-def layer_from_queries(
-    oracle: Remembered,
-    *,
-    activation: Activation,
-    threshold: float | None,
-    refine: bool,
-    method: Method,
-    units: int | None,
-    samples: int,
-    tolerance: float,
-    rng: np.random.Generator,
-    cfg: ThresholdConfig,
-    watch: Progress,
-    provenance: Provenance,
-) -> LowestLayerResult:
-    """Ask for Gaussian samples, then refine on slabs that are asked directly."""
-    check_scalar(oracle)
-    n = oracle.input_dim
-    found: Fit | None = None
-    slabs: _Slabs | None = None
-    certificate: Certificate | None = None
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """What the caller asked for.
 
-    def expect(least: int, most: int) -> None:
-        guesses = float(least), float(most)
-        oracle.allowance.plan(price_lowest_layer(n, guesses, samples=samples, tolerance=tolerance))
+    Attributes
+    ----------
+    activation, threshold, units
+        As in :func:`unrelu.recover_lowest_layer`.
+    samples, tolerance
+        Queries for the landscape, and the error in radians to which slabs refine.
+    """
 
-    expect(1, n if units is None else units)
-    try:
-        with as_breakdown():
-            with oracle.stage("landscape"):
-                x = rng.standard_normal((samples, n))
-                y = oracle(x)[:, 0]
-            passes = Passes(as_source(x, y), lambda labels: labels, cfg.passes)
-            refined = refine and activation != "sigmoid"
-            found = (fit_union if refined else fit_landscape)(
-                passes,
-                method=method,
-                units=units,
-                threshold=threshold,
-                biased=False,
-                rng=rng,
-                config=cfg,
-                watch=watch,
-            )
-            status, message = found.status, found.message
-            if refined and len(found.directions):
-                expect(len(found.directions), len(found.directions))
-                slabs = _Slabs(oracle, passes.base, found)
-                slabs.refine(tolerance, threshold is None, rng, cfg)
-                found = slabs.found
-                with oracle.stage("certificate"):
-                    fresh = rng.standard_normal((cfg.certificate_queries, n))
-                    on = slabs.is_on(fresh)
-                status, message, certificate = _certify(found, fresh, on, tolerance)
-    except (BudgetExhausted, Breakdown) as error:
-        status = Status.NUMERICAL_FAILURE
-        if isinstance(error, BudgetExhausted):
-            status = Status.BUDGET_EXHAUSTED
-        message = f"{error}. What was found until then is kept, unverified."
-        if slabs is not None:
-            found = slabs.found
-    if found is None:
-        found = Fit.empty(n, status, message)
-    result = LowestLayerResult(
-        status=status,
-        message=message,
-        queries=oracle.queries,
-        provenance=provenance,
-        certificate=certificate,
-        stages=tuple(found.stages),
-        directions=found.directions,
-        thresholds=found.thresholds,
-        angle_errors=found.errors,
-        landscape_directions=found.landscape,
-        activation=activation,
-    )
-    if slabs is None or not result.success:
-        return result
-    if units not in (None, len(found.directions)):
-        message = f"{len(found.directions)} units found, {units} expected. {message}"
-        result = dataclasses.replace(result, status=Status.PARTIAL, message=message)
-    return _explained(oracle, result, slabs.base, cfg)
+    activation: Activation
+    threshold: float | None
+    units: int | None
+    samples: int
+    tolerance: float
+
+
+class LayerRun:
+    """A run in search of the lowest layer; what was found survives the end of the budget."""
+
+    def __init__(self, run: Run, config: ThresholdConfig, asked: Asked) -> None:
+        self.run, self.config, self.asked = run, config, asked
+        self.found = UnitsFit.empty(run.target.input_dim, Status.PARTIAL, "nothing was asked")
+        self.slabs: _Slabs | None = None
+        self.certificate: Certificate | None = None
+
+    def steps(self, refine: bool, method: Method) -> LowestLayerResult:
+        """Ask for Gaussian samples, then refine on slabs that are asked directly."""
+        run, n = self.run, self.run.target.input_dim
+        self._expect(1, n if self.asked.units is None else self.asked.units)
+        with run.stage("landscape"):
+            x = run.rng.standard_normal((self.asked.samples, n))
+            y = run.target(x)[:, 0]
+        passes = Passes(as_source(x, y), lambda labels: labels, self.config)
+        if not refine or self.asked.activation == "sigmoid":
+            self.found = fit_landscape(
+                passes, method=method, units=self.asked.units, threshold=self.asked.threshold,
+                biased=False, rng=run.rng, config=self.config, watch=run.progress,
+            )  # fmt: skip
+            return self.result(self.found.status, self.found.message)
+        self.found = fit_union(
+            passes, method=method, units=self.asked.units, threshold=self.asked.threshold,
+            rng=run.rng, config=self.config, watch=run.progress,
+        )  # fmt: skip
+        k = len(self.found.directions)
+        if k == 0:
+            return self.result(self.found.status, self.found.message)
+        self._expect(k, k)
+        self.slabs = _Slabs(run, passes.base, self.found)
+        self.slabs.refine(self.asked.tolerance, self.asked.threshold is None, self.config)
+        with run.stage("certificate"):
+            fresh = run.rng.standard_normal((self.config.certificate, n))
+            on = self.slabs.is_on(fresh)
+        status, message, self.certificate = _certify(
+            self.slabs.found, fresh, on, self.asked.tolerance
+        )
+        if status is Status.RECOVERED and self.asked.units not in (None, k):
+            status = Status.PARTIAL
+            message = f"{k} units found, {self.asked.units} expected. {message}"
+        return self.result(status, message)
+
+    def _expect(self, least: int, most: int) -> None:
+        price = price_lowest_layer(
+            self.run.target.input_dim, (float(least), float(most)), samples=self.asked.samples,
+            tolerance=self.asked.tolerance,
+        )  # fmt: skip
+        self.run.target.allowance.plan(price)
+
+    def result(self, status: Status, message: str) -> LowestLayerResult:
+        """Return what was found so far."""
+        found = self.found if self.slabs is None else self.slabs.found
+        return LowestLayerResult(
+            status=status,
+            message=message,
+            queries=self.run.target.queries,
+            provenance=self.run.provenance,
+            certificate=self.certificate,
+            stages=(*found.stages, *self.run.stages),
+            directions=found.directions,
+            thresholds=found.thresholds,
+            angle_errors=found.errors,
+            landscape_directions=found.landscape,
+            activation=self.asked.activation,
+        )
+
+    def explained(self, result: LowestLayerResult) -> LowestLayerResult:
+        """Hold the units against every answer of the run."""
+        if self.slabs is None:
+            return result
+        return _explained(self.run.target, result, self.slabs.base)
 
 
 class _Slabs:
     """Units under refinement by queries: what was found is kept when a budget ends it."""
 
-    def __init__(self, oracle: Remembered, base: Base, found: Fit) -> None:
-        self.oracle, self.base, self._found = oracle, base, found
+    def __init__(self, run: Run, base: Base, found: UnitsFit) -> None:
+        self.run, self.base, self._found = run, base, found
         self.state = QueryRefinement(
             found.directions.copy(),
             found.thresholds.copy(),
@@ -130,39 +132,26 @@ class _Slabs:
         )
 
     @property
-    def found(self) -> Fit:
+    def found(self) -> UnitsFit:
         """The units as refined by now."""
         return self._found.moved(self.state.directions, self.state.thresholds, self.state.errors)
 
     def is_on(self, points: FloatArray) -> BoolArray:
         """Ask whether any unit is on, ``(m,)``."""
-        return self.base.is_on(self.oracle(points)[:, 0])
+        return self.base.is_on(self.run.target(points)[:, 0])
 
-    def refine(
-        self,
-        tolerance: float,
-        move_thresholds: bool,
-        rng: np.random.Generator,
-        cfg: ThresholdConfig,
-    ) -> None:
+    def refine(self, tolerance: float, move_thresholds: bool, config: ThresholdConfig) -> None:
         """Ask slabs around each unit until its error is below ``tolerance``."""
-        begin, before = time.perf_counter(), self.oracle.queries.total
-        with self.oracle.stage("refine"):
+        with self.run.stage("refine") as details:
             refine_by_queries(
                 self.is_on,
                 self.state,
                 tolerance=tolerance,
                 move_thresholds=move_thresholds,
-                rng=rng,
-                config=cfg.query_refine,
+                rng=self.run.rng,
+                config=config,
             )
-        report = StageReport(
-            "refine by queries",
-            self.oracle.queries.total - before,
-            time.perf_counter() - begin,
-            details={"largest step per round": self.state.history},
-        )
-        self._found.stages.append(report)
+            details["largest step per round"] = self.state.history
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,14 +167,12 @@ class _AwayFromUnits:
     def at(self, points: FloatArray, predicted: FloatArray) -> FloatArray:
         """Return what states may differ by, ``(m, 1)``."""
         height = points @ self.layer.directions.T - self.layer.thresholds
-        doubt = 6.0 * np.outer(1.0 + np.linalg.norm(points, axis=1), self.layer.angle_errors)
+        doubt = EVIDENCE * np.outer(1.0 + np.linalg.norm(points, axis=1), self.layer.angle_errors)
         certain = (height > doubt).any(axis=1) | (height < -doubt).all(axis=1)
         return np.where(certain, Within().tolerance, np.inf)[:, None]
 
 
-def _explained(
-    oracle: Remembered, result: LowestLayerResult, base: Base, cfg: ThresholdConfig
-) -> LowestLayerResult:
+def _explained(oracle: Remembered, result: LowestLayerResult, base: Base) -> LowestLayerResult:
     """Hold the units against every answer of the run, where a base value tells on from off.
 
     The answers of the landscape and of the slabs are a hundred times those of the certificate,
@@ -201,7 +188,7 @@ def _explained(
     found = find_contradictions(
         oracle.record, states, _AwayFromUnits(result), lambda y: base.is_on(y).astype(np.float64)
     )
-    if found.count <= cfg.stray:
+    if not found:
         return result
     largest = max(float(np.abs(batch.answers).max()) for batch in oracle.record.batches())
     told = withdrawn(oracle, result, found, Within(EXACT * largest), what="the units")
@@ -213,7 +200,7 @@ def _explained(
 
 
 def _certify(
-    found: Fit, x: FloatArray, on: BoolArray, tolerance: float
+    found: UnitsFit, x: FloatArray, on: BoolArray, tolerance: float
 ) -> tuple[Status, str, Certificate]:
     """Judge refined units by fresh answers."""
     wrong = predicted_on(x, found.directions, found.thresholds) != on

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
+from unrelu.core.decompose_options import EVIDENCE
 from unrelu.core.moments import (
     CompensatedSums,
     HermiteMoments,
@@ -21,44 +22,10 @@ from unrelu.core.moments import (
     to_numpy,
 )
 from unrelu.errors import InvalidInput
-from unrelu.samples import SampleSource
+from unrelu.samples import BATCH_ROWS, SampleSource
+from unrelu.thresholds.config import EPS, ThresholdConfig
 
-__all__ = ["Base", "PassConfig", "Passes", "Slabs", "find_base"]
-
-
-@dataclasses.dataclass(frozen=True)
-class PassConfig:
-    """Sizes of the passes.
-
-    Attributes
-    ----------
-    rows
-        Samples per batch.
-    pilot_bytes
-        Memory that the pilot may take.
-    pilot_rows
-        Samples that the pilot needs at most: they bring the error to about
-        1e-3 rad, from where thin slabs go on.
-    held_out, held_out_share
-        Rows kept for the certificate: so many, but at most this share.
-    atom
-        Least share of the most common label for it to count as c_0, the value
-        where every unit is off.
-    noise_factor
-        Without such an atom a label counts as on above c_0 by this many robust
-        standard deviations.
-    unexplained
-        Positive points far from every unit that a pass keeps, at most.
-    """
-
-    rows: int = 16384
-    pilot_bytes: int = 1 << 29
-    pilot_rows: int = 1_000_000
-    held_out: int = 20_000
-    held_out_share: float = 0.05
-    atom: float = 0.05
-    noise_factor: float = 5.0
-    unexplained: int = 100_000
+__all__ = ["Base", "Passes", "Slabs", "find_base", "rows_held_out"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,24 +48,23 @@ class Base:
         return np.asarray(y - self.level > self.tolerance)
 
 
-def find_base(y: FloatArray, config: PassConfig | None = None) -> Base:
+def find_base(y: FloatArray, config: ThresholdConfig) -> Base:
     """Find c_0 as the labels' atom, or as their median where noise blurs it."""
-    cfg = PassConfig() if config is None else config
-    values, counts = np.unique(y[:200_000], return_counts=True)
+    values, counts = np.unique(y, return_counts=True)
     top = int(np.argmax(counts))
     # Low thresholds: units are on more often than not, and a monotone f is least
     # where all are off.
-    if counts[top] < 0.5 * counts.sum() and counts[0] >= cfg.atom * counts.sum():
+    if counts[top] < 0.5 * counts.sum() and counts[0] >= config.atom * counts.sum():
         top = 0
     share = float(counts[top] / counts.sum())
     spread = float(values[-1] - values[0])
-    if share >= cfg.atom:
+    if share >= config.atom:
         # Rounding of f itself: a few units in the last place of its range.
         scale = max(spread, abs(float(values[top])))
-        return Base(float(values[top]), 1e-13 * scale, share, True)
+        return Base(float(values[top]), (1.0 / EPS) ** 0.125 * EPS * scale, share, True)
     level = float(np.median(y))
     deviation = 1.4826 * float(np.median(np.abs(y - level)))
-    return Base(level, cfg.noise_factor * deviation, 0.0, False)
+    return Base(level, EVIDENCE * deviation, 0.0, False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,21 +75,25 @@ class Slabs:
     ----------
     x, on
         Points within the widths of any hyperplane, ``(m, n)`` and ``(m,)``.
-    unexplained
-        Points that are on though below every slab, ``(q, n)``.
     unexplained_count, overexplained_count
-        How many there are of these, and of points above a slab that are off.
+        Points that are on though below every slab, and those above a slab that are off.
     below, above
         Points below every slab, and above any.
     """
 
     x: FloatArray
     on: BoolArray
-    unexplained: FloatArray
     unexplained_count: int
     overexplained_count: int
     below: int
     above: int
+
+
+def rows_held_out(source: SampleSource, config: ThresholdConfig) -> int:
+    """Return how many first rows are kept for the certificate."""
+    if source.count is None:
+        return config.held_out
+    return min(config.held_out, source.count // 20)
 
 
 class Passes:
@@ -143,34 +113,29 @@ class Passes:
         self,
         source: SampleSource,
         prepare: Callable[[FloatArray], FloatArray],
-        config: PassConfig | None = None,
+        config: ThresholdConfig,
         *,
         base: Base | None = None,
     ) -> None:
         self.source = source
-        self.config = PassConfig() if config is None else config
+        self.config = config
         self._prepare = prepare
         self.n = source.input_dim
-        cfg = self.config
-        share = cfg.held_out
-        if source.count is not None:
-            share = min(share, int(cfg.held_out_share * source.count))
-        self.held_out_rows = share
-        rows = min(cfg.pilot_rows, max(cfg.pilot_bytes // (8 * self.n), 1000))
+        self.held_out_rows = rows_held_out(source, config)
         self._stream: Iterator[tuple[FloatArray, FloatArray]] | None = self._read()
         held: list[tuple[FloatArray, FloatArray]] = []
         pilot: list[tuple[FloatArray, FloatArray]] = []
-        self._hold(self._stream, held, pilot, rows)
+        self._hold(self._stream, held, pilot, config.pilot_rows)
         if not pilot:
             raise InvalidInput("there are no samples beyond the held-out ones")
         self.held_x, self.held_y = _join(held, self.n)
         self.pilot_x, self.pilot_y = _join(pilot, self.n)
-        self.base = find_base(self.pilot_y, cfg) if base is None else base
+        self.base = find_base(self.pilot_y, config) if base is None else base
         self.samples = len(self.held_y) + len(self.pilot_y)
         self.pilot_is_all = source.count is not None and self.samples >= source.count
 
     def _read(self) -> Iterator[tuple[FloatArray, FloatArray]]:
-        for x, y in self.source.batches(self.config.rows):
+        for x, y in self.source.batches(BATCH_ROWS):
             yield to_numpy(x), self._prepare(to_numpy(y))
 
     def _hold(
@@ -195,9 +160,9 @@ class Passes:
 
     def training(self) -> Iterator[tuple[FloatArray, FloatArray]]:
         """Yield all batches but the held-out rows; the pilot first."""
-        rows = self.config.rows
-        for start in range(0, len(self.pilot_x), rows):
-            yield self.pilot_x[start : start + rows], self.pilot_y[start : start + rows]
+        for start in range(0, len(self.pilot_x), BATCH_ROWS):
+            part = slice(start, start + BATCH_ROWS)
+            yield self.pilot_x[part], self.pilot_y[part]
         yield from self._beyond_pilot()
 
     def _beyond_pilot(self) -> Iterator[tuple[FloatArray, FloatArray]]:
@@ -249,8 +214,7 @@ class Passes:
     def slabs(self, directions: FloatArray, thresholds: FloatArray, widths: FloatArray) -> Slabs:
         """Collect the points of thin slabs from all samples."""
         parts: list[tuple[FloatArray, FloatArray]] = []
-        stray: list[FloatArray] = []
-        stray_count = over_count = below_count = above_count = stored = 0
+        stray_count = over_count = below_count = above_count = 0
         for x, y in self.training():
             on = self.base.is_on(y)
             heights = x @ directions.T - thresholds
@@ -263,14 +227,10 @@ class Passes:
             over_count += int(np.count_nonzero(~on & above))
             below_count += int(np.count_nonzero(below))
             above_count += int(np.count_nonzero(above))
-            if stored < self.config.unexplained:
-                stray.append(x[lost])
-                stored += len(stray[-1])
         x_near, on_near = _join(parts, self.n)
         return Slabs(
             x=x_near,
             on=on_near > 0.5,
-            unexplained=np.concatenate(stray) if stray else np.empty((0, self.n)),
             unexplained_count=stray_count,
             overexplained_count=over_count,
             below=below_count,

@@ -9,48 +9,18 @@ import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
 from unrelu.errors import InvalidInput
+from unrelu.samples import BATCH_ROWS
+from unrelu.thresholds.config import ThresholdConfig
 from unrelu.thresholds.slab import fit_tan_alpha, slab_step, tangent_basis
 
 __all__ = [
     "BiasedSamples",
-    "QueryRefineConfig",
     "QueryRefinement",
     "queried_tan_alpha",
     "refine_by_queries",
     "sample_biased",
     "sample_slab",
 ]
-
-
-@dataclasses.dataclass(frozen=True)
-class QueryRefineConfig:
-    """Constants of the refinement by queries.
-
-    Attributes
-    ----------
-    points_per_unknown
-        Queries per input, unit and round. A round divides the error by about
-        ``sqrt(points_per_unknown / (reach * 0.8))``: a share of about
-        ``1 / reach`` of the points lies between the hyperplanes.
-    reach
-        Half-width of the slab over the error expected in it.
-    fastest
-        A slab shrinks at most by this factor per round.
-    clearance
-        Points are drawn where every other unit is below its threshold by this
-        many of its own widths.
-    redraws
-        Attempts to draw such points.
-    rounds
-        Upper limit; about one round per factor of 5 in the error.
-    """
-
-    points_per_unknown: int = 60
-    reach: float = 4.0
-    fastest: float = 12.0
-    clearance: float = 2.0
-    redraws: int = 200
-    rounds: int = 40
 
 
 @dataclasses.dataclass
@@ -101,46 +71,25 @@ def refine_by_queries(
     tolerance: float,
     move_thresholds: bool,
     rng: np.random.Generator,
-    config: QueryRefineConfig | None = None,
+    config: ThresholdConfig,
 ) -> None:
     """Refine ``state`` in place until each standard error is below ``tolerance``.
 
     One batch of queries per round serves all units.
     """
-    cfg = QueryRefineConfig() if config is None else config
-    k, n = state.directions.shape
-    widths = cfg.reach * state.errors
-    active = np.ones(k, dtype=bool)
-    for _ in range(cfg.rounds):
+    n = state.directions.shape[1]
+    widths = config.reach * state.errors
+    active = np.ones(len(widths), dtype=bool)
+    for _ in range(config.rounds):
         if not active.any():
             return
-        margins = cfg.clearance * widths
-        batches: list[tuple[int, FloatArray]] = []
-        for i in map(int, np.flatnonzero(active)):
-            others = np.arange(k) != i
-            directions, limits = state.directions[others], (state.thresholds - margins)[others]
-
-            def clear(
-                x: FloatArray, directions: FloatArray = directions, limits: FloatArray = limits
-            ) -> BoolArray:
-                return np.asarray((x @ directions.T < limits).all(axis=1))
-
-            x = sample_slab(
-                state.directions[i],
-                float(state.thresholds[i]),
-                float(widths[i]),
-                cfg.points_per_unknown * n,
-                rng=rng,
-                clear=clear,
-                redraws=cfg.redraws,
-            )
-            batches.append((i, x))
+        batches = [
+            (i, _own_slab(state, i, widths, rng, config)) for i in map(int, np.flatnonzero(active))
+        ]
         on = is_on(np.concatenate([x for _, x in batches]))
-        start = 0
+        ends = np.cumsum([len(x) for _, x in batches])
         largest = 0.0
-        for i, x in batches:
-            labels = on[start : start + len(x)]
-            start += len(x)
+        for (i, x), labels in zip(batches, np.split(on, ends[:-1]), strict=True):
             step = slab_step(
                 x,
                 labels,
@@ -158,10 +107,31 @@ def refine_by_queries(
             error = max(step.error, 2.0 * float(widths[i]) * n / step.count)
             state.errors[i], state.jumps[i] = error, step.jump
             largest = max(largest, step.angle)
-            target = cfg.reach * (error + 0.2 * (step.angle + abs(step.shift)))
-            widths[i] = min(max(target, widths[i] / cfg.fastest), 2.0 * widths[i])
+            target = config.reach * error + step.angle + abs(step.shift)
+            widths[i] = min(max(target, widths[i] / config.reach**2), 2.0 * widths[i])
             active[i] = error > tolerance
         state.history.append(largest)
+
+
+def _own_slab(
+    state: QueryRefinement,
+    unit: int,
+    widths: FloatArray,
+    rng: np.random.Generator,
+    config: ThresholdConfig,
+) -> FloatArray:
+    """Draw points of a unit's slab at which every other unit is off for certain."""
+    others = np.arange(len(widths)) != unit
+    directions, limits = state.directions[others], (state.thresholds - widths)[others]
+    return sample_slab(
+        state.directions[unit],
+        float(state.thresholds[unit]),
+        float(widths[unit]),
+        config.points_per_unknown * len(state.directions[unit]),
+        rng=rng,
+        clear=lambda x: np.asarray((x @ directions.T < limits).all(axis=1)),
+        redraws=config.rounds,
+    )
 
 
 def queried_tan_alpha(
@@ -234,9 +204,7 @@ def sample_biased(
     *,
     rng: np.random.Generator,
     bound: float | None = None,
-    pilot: int = 10_000,
-    limit: int = 100_000_000,
-    rows: int = 100_000,
+    limit: int | None = None,
 ) -> BiasedSamples:
     """Draw x ~ N(0, I) and keep each with probability f(x) / bound (B.6).
 
@@ -247,22 +215,23 @@ def sample_biased(
     count
         Points to keep.
     bound
-        An upper bound on f; by default twice the largest value of ``pilot``
-        draws, which are not kept.
+        An upper bound on f; by default twice the largest value of a first batch
+        of draws, which are not kept.
     limit
         Draws at most; fewer than ``count`` points come back where it is reached.
     """
     drawn = 0
     if bound is None:
-        y = values(rng.standard_normal((pilot, input_dim)))
-        drawn += pilot
+        y = values(rng.standard_normal((BATCH_ROWS, input_dim)))
+        drawn += BATCH_ROWS
         bound = 2.0 * float(y.max())
     if not bound > 0:
         raise InvalidInput("f is zero wherever it was asked: there is nothing to keep")
     kept: list[FloatArray] = []
     have = clipped = 0
-    while have < count and drawn < limit:
-        x = rng.standard_normal((min(rows, limit - drawn), input_dim))
+    while have < count and (limit is None or drawn < limit):
+        rows = BATCH_ROWS if limit is None else min(BATCH_ROWS, limit - drawn)
+        x = rng.standard_normal((rows, input_dim))
         y = values(x)
         if (y < 0).any():
             raise InvalidInput("the biased sampler needs a function that is never negative")

@@ -13,10 +13,12 @@ from collections.abc import Callable
 import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
+from unrelu.thresholds.config import ThresholdConfig
 from unrelu.thresholds.slab import estimate_tan_alpha, slab_step
 
 __all__ = [
-    "RefineConfig",
+    "CLEAR",
+    "RISE",
     "Refinement",
     "estimate_thresholds",
     "refine_estimate",
@@ -25,51 +27,13 @@ __all__ = [
 ]
 
 
-@dataclasses.dataclass(frozen=True)
-class RefineConfig:
-    """Constants of the refinement; heights in units of the inputs.
-
-    Attributes
-    ----------
-    start_width
-        Largest half-width of a slab, the paper's epsilon: the first estimates
-        are off by up to 0.2 rad, and the wedge between two hyperplanes at angle
-        alpha is about 3 tan(alpha) high.
-    reach
-        A slab's half-width over the last step: what a step leaves is smaller.
-    error_reach
-        The same over the step's standard error.
-    fastest
-        A slab shrinks at most by this factor per round.
-    points_per_unknown
-        A slab holds at least this many points per input: below it the Gram
-        matrix is noise, and the error n / (points per height) is reached anyway.
-    rounds
-        Upper limit; 12 to 18 are usual.
-    blur
-        Where noise in f blurs the boundaries the rise of the rate falls as the slab
-        becomes thinner than the blur: below this share of its highest the slab
-        grows back by ``fastest`` and stays.
-    still
-        Rounds without a better count of wrong labels before a unit is settled.
-    jump
-        Least rise of the label's rate across a unit's hyperplane. 1 for exact
-        labels, 1 - 2 eta with a share eta flipped; below one half there is no
-        unit.
-    bin
-        Height of the slabs that EstimateTanAlpha reads rates from.
-    """
-
-    start_width: float = 0.5
-    reach: float = 2.0
-    error_reach: float = 6.0
-    fastest: float = 4.0
-    points_per_unknown: int = 40
-    rounds: int = 30
-    blur: float = 0.7
-    still: int = 4
-    jump: float = 0.5
-    bin: float = 0.05
+RISE = 0.5
+"""Least rise of the label's rate across a unit's hyperplane: 1 for exact labels, 1 - 2 eta with a
+share eta flipped; below one half there is no unit."""
+CLEAR = 0.5 * (1.0 + RISE)
+"""Rise that is nearer to that of an exact hyperplane than to the least."""
+LEMMA_7 = 0.004
+"""RefineEstimate accepts ``alpha' <= (1 - c / d) alpha`` with Lemma 7's c."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,18 +63,17 @@ class Refinement:
 
 
 def estimate_thresholds(
-    x: FloatArray, labels: BoolArray, directions: FloatArray, *, config: RefineConfig | None = None
+    x: FloatArray, labels: BoolArray, directions: FloatArray, *, config: ThresholdConfig
 ) -> tuple[FloatArray, FloatArray]:
     """Estimate each unit's threshold and tan(angle) by EstimateTanAlpha.
 
     Returns ``(k,)`` thresholds, NaN where no rise of the rate was seen, and
     ``(k,)`` tangents.
     """
-    cfg = RefineConfig() if config is None else config
     thresholds = np.full(len(directions), np.nan)
     tangents = np.full(len(directions), np.nan)
     for i, direction in enumerate(directions):
-        found = estimate_tan_alpha(x @ direction, labels, width=cfg.bin)
+        found = estimate_tan_alpha(x @ direction, labels, width=config.settled)
         if found is not None:
             tangents[i], height = found
             thresholds[i] = height * np.cos(np.arctan(tangents[i]))
@@ -140,7 +103,7 @@ def refine_hyperplanes(
     widths: FloatArray | None = None,
     move_thresholds: bool = True,
     blurred: bool = False,
-    config: RefineConfig | None = None,
+    config: ThresholdConfig,
 ) -> Refinement:
     """Refine a union's hyperplanes on samples held in memory.
 
@@ -156,23 +119,22 @@ def refine_hyperplanes(
     blurred
         Noise in f blurs the boundaries: slabs must not become thinner than that.
     """
-    cfg = RefineConfig() if config is None else config
     k, n = directions.shape
-    first = np.full(k, cfg.start_width) if widths is None else widths
+    first = np.full(k, 2.0 * config.spacing) if widths is None else widths
     units = [_Unit(directions[i], float(thresholds[i]), float(first[i])) for i in range(k)]
     history: list[float] = []
-    for _ in range(cfg.rounds):
-        reach = np.array([3.0 * cfg.fastest * unit.width for unit in units])
-        largest = _round(x, labels, units, n, move_thresholds, blurred, cfg)
+    for _ in range(config.rounds):
+        reach = np.array([config.reach**2 * unit.width for unit in units])
+        largest = _round(x, labels, units, n, move_thresholds, blurred, config)
         history.append(largest)
         # Slabs only shrink (or grow back once): points far from all are not needed again.
-        if reach.max(initial=0.0) < 4.0 * cfg.start_width:
+        if reach.max(initial=0.0) < config.reach**2 * config.spacing:
             heights = x @ np.array([unit.direction for unit in units]).T
             heights -= np.array([unit.threshold for unit in units])
             near = (np.abs(heights) < reach).any(axis=1)
             if np.count_nonzero(near) < 0.5 * len(near):
                 x, labels = x[near], labels[near]
-        if all(unit.idle >= cfg.still for unit in units):
+        if all(unit.idle >= config.tries for unit in units):
             break
     chosen = [unit.best or (unit.direction, unit.threshold) for unit in units]
     return Refinement(
@@ -192,7 +154,7 @@ def _round(
     n: int,
     move_thresholds: bool,
     blurred: bool,
-    cfg: RefineConfig,
+    cfg: ThresholdConfig,
 ) -> float:
     """Move every unit once; return the largest step in radians."""
     heights = x @ np.array([unit.direction for unit in units]).T
@@ -201,7 +163,7 @@ def _round(
     crowded = near_or_on.sum(axis=1, dtype=np.int32)
     largest = 0.0
     for i, unit in enumerate(units):
-        if unit.idle >= cfg.still:
+        if unit.idle >= cfg.tries:
             continue
         # The unit's own slab, at points where no other unit is on or near.
         inside = near_or_on[:, i] & (heights[:, i] < unit.width) & (crowded == 1)
@@ -215,16 +177,16 @@ def _round(
             move_threshold=move_thresholds,
         )
         if step is None:
-            unit.idle = cfg.still
+            unit.idle = cfg.tries
             continue
         # Per unit of height, so that slabs of different widths compare.
         wrong = np.count_nonzero((heights[points, i] > 0) != labels[points]) / unit.width
         floor = cfg.points_per_unknown * n
         unit.jump = step.jump
         unit.top_jump = max(unit.top_jump, step.jump)
-        if blurred and step.jump < cfg.blur * unit.top_jump and not unit.blurred:
+        if blurred and step.jump < CLEAR * unit.top_jump and not unit.blurred:
             unit.blurred = True
-            unit.width *= cfg.fastest
+            unit.width *= cfg.reach
             continue
         # Where no label is wrong the sandwich is 0: the true error is still
         # that of one point per unknown.
@@ -237,8 +199,8 @@ def _round(
             unit.idle += 1
         unit.direction, unit.threshold = step.direction, step.threshold
         largest = max(largest, step.angle)
-        target = cfg.reach * (step.angle + abs(step.shift)) + cfg.error_reach * unit.error
-        smallest = max(unit.width / cfg.fastest, unit.width * floor / step.count)
+        target = cfg.reach * (step.angle + abs(step.shift) + unit.error)
+        smallest = max(unit.width / cfg.reach, unit.width * floor / step.count)
         if not unit.blurred:
             unit.width = min(unit.width, max(target, smallest))
     return largest
@@ -263,7 +225,6 @@ def refine_estimate(
     rng: np.random.Generator,
     tolerance: float,
     iterations: int,
-    decrease: float = 0.004,
 ) -> tuple[FloatArray, list[float]]:
     """RefineEstimate (Algorithm 1): a random perturbation is kept if the angle falls.
 
@@ -273,8 +234,6 @@ def refine_estimate(
         EstimateTanAlpha; None where the direction is lost.
     tolerance
         The paper's epsilon_2: stop at an estimated angle below it.
-    decrease
-        Accepted where ``alpha' <= (1 - decrease / d) alpha``: Lemma 7's constant.
 
     Returns
     -------
@@ -296,7 +255,7 @@ def refine_estimate(
         candidate = z + 0.1 * np.sin(alpha / n) * push
         candidate /= np.linalg.norm(candidate)
         tangent = tan_alpha(candidate)
-        if tangent is not None and np.arctan(tangent) <= (1.0 - decrease / n) * alpha:
+        if tangent is not None and np.arctan(tangent) <= (1.0 - LEMMA_7 / n) * alpha:
             z, alpha = candidate, float(np.arctan(tangent))
             accepted.append(alpha)
             rejected = 0

@@ -9,6 +9,7 @@ import numpy as np
 
 from unrelu._types import FloatArray
 from unrelu.core.moments import HermiteMoments
+from unrelu.thresholds.config import GAMMA, TINY, ThresholdConfig
 from unrelu.thresholds.landscape import (
     apply_tensor,
     minimise_joint,
@@ -18,40 +19,12 @@ from unrelu.thresholds.landscape import (
     whiten_tensor,
 )
 
-__all__ = ["Landscape", "LandscapeConfig", "count_units", "find_directions"]
+__all__ = ["Landscape", "count_units", "find_directions"]
+
+HARD = 20.0
+"""Penalty that holds rows orthonormal, over the tensor's size."""
 
 Method = Literal["joint", "third", "fourth", "simultaneous"]
-
-
-@dataclasses.dataclass(frozen=True)
-class LandscapeConfig:
-    """Constants of the landscape search; all are ratios.
-
-    Attributes
-    ----------
-    rank_factor
-        An eigenvalue of M2 counts as a unit above this many times the spectral
-        norm of M2's sampling error, measured by halves.
-    penalty
-        The paper's lambda u_2^2, over the largest peak of the tensor: Theta(1),
-        above 1 so that the objective is bounded below.
-    gamma
-        The paper's gamma of the simultaneous objective.
-    starts
-        Random starts per missing direction before the search gives up.
-    distinct
-        Cosine above which two peaks are the same one (peaks of an exact
-        tensor are orthogonal in whitened coordinates).
-    peak
-        A peak below this fraction of the highest is not a unit.
-    """
-
-    rank_factor: float = 2.0
-    penalty: float = 2.0
-    gamma: float = 0.01
-    starts: int = 12
-    distinct: float = 0.7
-    peak: float = 0.05
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,7 +69,7 @@ def find_directions(
     *,
     method: Method,
     rng: np.random.Generator,
-    config: LandscapeConfig | None = None,
+    config: ThresholdConfig,
 ) -> Landscape:
     """Find ``rank`` directions in the Hermite moments of f.
 
@@ -106,11 +79,17 @@ def find_directions(
     the paper, or from the third. "joint" starts from the third order's peaks one
     by one and moves them together, held orthonormal in whitened coordinates.
     """
-    cfg = LandscapeConfig() if config is None else config
     n = moments.input_dim
     # A unit adds a positive eigenvalue: directions without one cannot be whitened.
     values = np.linalg.eigvalsh(moments.t2)
-    rank = min(rank, int(np.count_nonzero(values > 1e-12 * max(float(values[-1]), 1e-300))))
+    rank = min(
+        rank,
+        int(
+            np.count_nonzero(
+                values > len(values) * np.finfo(np.float64).eps * max(float(values[-1]), TINY)
+            )
+        ),
+    )
     if rank == 0:
         return Landscape(np.empty((0, n)), np.empty(0), 0, 1.0, 0)
     white = whiten(moments.t2, rank)
@@ -118,21 +97,21 @@ def find_directions(
     tensor = third
     if method in ("fourth", "simultaneous"):
         tensor = whiten_tensor(moments.dense(4), white.to_white)
-        tensor = tensor * _sign_of_peaks(tensor, _one_by_one(third, rank, rng, cfg)[0])
+        tensor = tensor * _sign_of_peaks(tensor, _one_by_one(third, rank, rng, config)[0])
     condition = float(np.sqrt(white.values[0] / white.values[-1]))
     if method == "simultaneous":
         start, _ = np.linalg.qr(rng.standard_normal((rank, rank)))
         peaks = minimise_simultaneous(
             tensor,
             start,
-            gamma=cfg.gamma,
-            penalty=10.0 * cfg.penalty * float(np.abs(tensor).max()),
+            gamma=GAMMA,
+            penalty=HARD * float(np.abs(tensor).max()),
         )
         used = 1
     else:
-        peaks, used = _one_by_one(tensor, rank, rng, cfg)
+        peaks, used = _one_by_one(tensor, rank, rng, config)
         if method == "joint" and len(peaks) == rank:
-            peaks = minimise_joint(tensor, peaks, penalty=10.0 * cfg.penalty * _largest(tensor))
+            peaks = minimise_joint(tensor, peaks, penalty=HARD * _largest(tensor))
     # The third order tells w from -w: its peaks are positive.
     flip = np.array([1.0 if apply_tensor(third, u) >= 0 else -1.0 for u in peaks])
     rows = (peaks * flip[:, None]) @ white.from_white.T
@@ -150,34 +129,31 @@ def _sign_of_peaks(tensor: FloatArray, peaks: FloatArray) -> float:
 
 
 def _one_by_one(
-    tensor: FloatArray, rank: int, rng: np.random.Generator, cfg: LandscapeConfig
+    tensor: FloatArray, rank: int, rng: np.random.Generator, config: ThresholdConfig
 ) -> tuple[FloatArray, int]:
     order = tensor.ndim
     peaks: list[FloatArray] = []
-    highest = 0.0
     used = 0
     misses = 0
     deflated = tensor
-    while len(peaks) < rank and misses < cfg.starts:
+    while len(peaks) < rank and misses < config.rounds:
         best: FloatArray | None = None
         best_height = -np.inf
         for _ in range(3):  # the higher of three peaks is the better separated
             start = rng.standard_normal(rank)
             for peak in peaks:
                 start -= (start @ peak) * peak
-            start /= max(float(np.linalg.norm(start)), 1e-300)
-            penalty = cfg.penalty * _largest(deflated)
-            u = minimise_landscape(deflated, start, penalty=penalty)
-            u = minimise_landscape(tensor, u, penalty=cfg.penalty * _largest(tensor))
+            start /= max(float(np.linalg.norm(start)), TINY)
+            u = minimise_landscape(deflated, start, penalty=2.0 * _largest(deflated))
+            u = minimise_landscape(tensor, u, penalty=2.0 * _largest(tensor))
             used += 1
             height = apply_tensor(tensor, u)
             overlap = max((abs(float(u @ p)) for p in peaks), default=0.0)
-            if overlap < cfg.distinct and height > best_height:
+            if overlap < np.sqrt(0.5) and height > best_height:
                 best, best_height = u, height
-        if best is None or best_height < cfg.peak * highest:
+        if best is None:
             misses += 1
             continue
-        highest = max(highest, best_height)
         peaks.append(best)
         power = best
         for _ in range(order - 1):
@@ -189,4 +165,4 @@ def _one_by_one(
 def _largest(tensor: FloatArray) -> float:
     """Bound ``T(u, ..., u)`` over unit vectors: the flattening's spectral norm."""
     k = tensor.shape[0]
-    return float(np.linalg.norm(tensor.reshape(k, -1), 2)) + 1e-300
+    return float(np.linalg.norm(tensor.reshape(k, -1), 2)) + TINY

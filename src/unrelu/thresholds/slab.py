@@ -26,6 +26,10 @@ __all__ = [
 ]
 
 
+LEVELS = (0.4, 0.6)
+"""Rates of EstimateTanAlpha, as in the paper."""
+
+
 @dataclasses.dataclass(frozen=True)
 class SlabStep:
     """One Newton step on a hyperplane.
@@ -158,18 +162,16 @@ def estimate_tan_alpha(
     labels: BoolArray,
     *,
     width: float,
-    low: float = 0.4,
-    high: float = 0.6,
 ) -> tuple[float, float] | None:
     """EstimateTanAlpha (Lemmas 3-6): tan of the angle to the true direction.
 
     Finds t1 and t2, where the rate of label 1 on the slab ``z . x in [s - width, s]``
-    reaches ``low`` and ``high``, and returns::
+    reaches two levels, and returns::
 
-        tan(alpha) ~ (t2 - t1) / (Phi^-1(high) - Phi^-1(low)),   (t1 + t2) / 2
+        tan(alpha) ~ (t2 - t1) / (Phi^-1(0.6) - Phi^-1(0.4)),   (t1 + t2) / 2
 
     The second is the height at which the rate is one half, ``t / cos(alpha)``.
-    None where the rate never passes ``high``: no unit points this way.
+    None where the rate never passes the upper one: no unit points this way.
 
     Parameters
     ----------
@@ -193,14 +195,14 @@ def estimate_tan_alpha(
         return None
     # Rates rise up to noise: the last bin below a level, then interpolation.
     positions = []
-    for level in (low, high):
+    for level in LEVELS:
         below = np.flatnonzero(rates < level)
         if len(below) == 0 or below[-1] + 1 >= len(rates):
             return None
         i = below[-1]
         rise = rates[i + 1] - rates[i]
         positions.append(centres[i] + width * (level - rates[i]) / rise)
-    scale = scipy.special.ndtri(high) - scipy.special.ndtri(low)
+    scale = float(np.diff(scipy.special.ndtri(LEVELS))[0])
     tangent = max(positions[1] - positions[0], 0.0) / scale
     return float(tangent), float(0.5 * (positions[0] + positions[1]))
 
@@ -244,10 +246,10 @@ def fit_tan_alpha(
         d_slope = (w0 * g1 - w1 * g0) / determinant
         d_offset = (w2 * g0 - w1 * g1) / determinant
         # At most a doubling of the slope: the likelihood is concave, far steps are not.
-        limit = min(1.0, slope / max(abs(d_slope), 1e-300))
+        limit = min(1.0, slope / max(abs(d_slope), np.finfo(np.float64).tiny))
         slope, offset = slope + limit * d_slope, offset + limit * d_offset
         if slope <= 0:
             return None
-        if abs(d_slope) < 1e-10 * slope:
+        if abs(d_slope) < np.sqrt(np.finfo(np.float64).eps) * slope:
             break
     return float(1.0 / slope), float(-offset / slope)

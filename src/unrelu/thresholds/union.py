@@ -7,20 +7,29 @@ import time
 import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
+from unrelu.core.decompose_options import EVIDENCE
 from unrelu.core.hermite import normal_pdf
 from unrelu.core.moments import CompensatedSums, mean_moments, raw_sums
 from unrelu.progress import Progress
 from unrelu.result import Certificate, StageReport, Status
+from unrelu.thresholds.config import ThresholdConfig
 from unrelu.thresholds.fit import (
     explain_nothing_found,
     mean_of_halves,
     search_landscape,
 )
 from unrelu.thresholds.flat import bent_units, lie_apart
-from unrelu.thresholds.model import Fit, ThresholdConfig, overlap_share, predicted_on
+from unrelu.thresholds.model import UnitsFit, overlap_share, predicted_on
 from unrelu.thresholds.passes import Passes, Slabs
-from unrelu.thresholds.refine import Refinement, estimate_thresholds, refine_hyperplanes
+from unrelu.thresholds.refine import (
+    CLEAR,
+    RISE,
+    Refinement,
+    estimate_thresholds,
+    refine_hyperplanes,
+)
 from unrelu.thresholds.search import Method, count_units, find_directions
+from unrelu.thresholds.twins import slab_widths, with_twins
 
 __all__ = ["fit_union", "judge_union"]
 
@@ -31,23 +40,96 @@ def fit_union(
     method: Method,
     units: int | None,
     threshold: float | None,
-    biased: bool,
     rng: np.random.Generator,
     config: ThresholdConfig,
     watch: Progress,
-) -> Fit:
+) -> UnitsFit:
     """Do steps 1 and 2: landscape, then refinement on "some unit is on"."""
-    del biased
-    cfg = config
-    n = passes.n
-    found, _, report = search_landscape(passes, method, units, False, rng, cfg, watch)
-    stages = [report]
+    found, _, report = search_landscape(passes, method, units, False, rng, config, watch)
     begin = time.perf_counter()
+    state, dropped = _refined_on_pilot(
+        passes, found.directions, threshold, units, rng, config, watch
+    )
+    if state is None or len(state.directions) == 0:
+        reason = explain_nothing_found(passes, len(found.directions), threshold)
+        return UnitsFit.empty(passes.n, Status.ASSUMPTION_VIOLATED, reason, [report])
+    slabs = passes.slabs(state.directions, state.thresholds, slab_widths(state, config))
+    if not passes.pilot_is_all:
+        state = refine_hyperplanes(
+            slabs.x,
+            slabs.on,
+            state.directions,
+            state.thresholds,
+            widths=slab_widths(state, config),
+            move_thresholds=threshold is None,
+            blurred=not passes.base.exact,
+            config=config,
+        )
+    refined = StageReport(
+        "refine",
+        seconds=time.perf_counter() - begin,
+        message=f"{len(state.directions)} units, {dropped} candidates dropped",
+        details={
+            "largest step per round": list(state.history),
+            "unexplained": slabs.unexplained_count,
+            "least jump": float(state.jumps.min()),
+        },
+    )
+    status, message = _judged(state, slabs, passes, threshold, rng, config)
+    if status is Status.PARTIAL:
+        twins = with_twins(state, slabs, passes, threshold, rng, config)
+        if len(twins.directions) > len(state.directions):
+            state = twins
+            status, message = _judged(state, slabs, passes, threshold, rng, config)
+    if status is Status.RECOVERED and units not in (None, len(state.directions)):
+        status = Status.PARTIAL
+        message = f"{len(state.directions)} units found, {units} expected. " + message
+    return UnitsFit(
+        status,
+        message,
+        state.directions,
+        state.thresholds,
+        state.errors,
+        found.directions,
+        [report, refined],
+    )
+
+
+def _judged(
+    state: Refinement,
+    slabs: Slabs,
+    passes: Passes,
+    threshold: float | None,
+    rng: np.random.Generator,
+    cfg: ThresholdConfig,
+) -> tuple[Status, str]:
+    """Judge units by what they leave unexplained, then by the labels next to them."""
+    status, message = _verdict(state, slabs, passes, cfg)
+    if status is not Status.RECOVERED:
+        return status, message
+    return _check_labels(
+        state, slabs, passes, cfg, message, move_thresholds=threshold is None, rng=rng
+    )
+
+
+def _refined_on_pilot(
+    passes: Passes,
+    first: FloatArray,
+    threshold: float | None,
+    units: int | None,
+    rng: np.random.Generator,
+    cfg: ThresholdConfig,
+    watch: Progress,
+) -> tuple[Refinement | None, int]:
+    """Refine the landscape's directions, and search for more among what they leave.
+
+    Returns the units, and how many candidates were none.
+    """
     x, on = passes.pilot_x, passes.base.is_on(passes.pilot_y)
-    directions, thresholds = _with_thresholds(x, on, found.directions, threshold, cfg)
-    dropped = len(found.directions) - len(directions)
+    directions, thresholds = _with_thresholds(x, on, first, threshold, cfg)
+    dropped = len(first) - len(directions)
     state: Refinement | None = None
-    for search in range(cfg.searches + 1):
+    for search in range(cfg.tries + 1):
         watch.update("refine", search, None, f"{len(directions)} units")
         if len(directions):
             state = refine_hyperplanes(
@@ -57,7 +139,7 @@ def fit_union(
                 thresholds,
                 move_thresholds=threshold is None,
                 blurred=not passes.base.exact,
-                config=cfg.refine,
+                config=cfg,
             )
             keep = _distinct(state, cfg)
             dropped += len(directions) - int(keep.sum())
@@ -70,52 +152,7 @@ def fit_union(
             break
         directions = np.vstack([directions, more[0]])
         thresholds = np.append(thresholds, more[1])
-    if state is None or len(state.directions) == 0:
-        reason = explain_nothing_found(passes, len(found.directions), threshold)
-        return Fit.empty(n, Status.ASSUMPTION_VIOLATED, reason, stages)
-    slabs = passes.slabs(
-        state.directions, state.thresholds, np.maximum(cfg.slab_reach * state.errors, 1e-12)
-    )
-    if not passes.pilot_is_all:
-        state = refine_hyperplanes(
-            slabs.x,
-            slabs.on,
-            state.directions,
-            state.thresholds,
-            widths=cfg.slab_reach * state.errors,
-            move_thresholds=threshold is None,
-            blurred=not passes.base.exact,
-            config=cfg.refine,
-        )
-    stages.append(
-        StageReport(
-            "refine",
-            seconds=time.perf_counter() - begin,
-            message=f"{len(state.directions)} units, {dropped} candidates dropped",
-            details={
-                "largest step per round": list(state.history),
-                "unexplained": slabs.unexplained_count,
-                "least jump": float(state.jumps.min()),
-            },
-        )
-    )
-    status, message = _verdict(state, slabs, passes, cfg)
-    if status is Status.RECOVERED:
-        status, message = _check_labels(
-            state, slabs, passes, cfg, message, move_thresholds=threshold is None, rng=rng
-        )
-    if status is Status.RECOVERED and units not in (None, len(state.directions)):
-        status = Status.PARTIAL
-        message = f"{len(state.directions)} units found, {units} expected. " + message
-    return Fit(
-        status,
-        message,
-        state.directions,
-        state.thresholds,
-        state.errors,
-        found.directions,
-        stages,
-    )
+    return state, dropped
 
 
 def _with_thresholds(
@@ -126,7 +163,7 @@ def _with_thresholds(
     cfg: ThresholdConfig,
 ) -> tuple[FloatArray, FloatArray]:
     """Keep the directions along which the rate of on-labels passes one half."""
-    estimated, _ = estimate_thresholds(x, on, directions, config=cfg.refine)
+    estimated, _ = estimate_thresholds(x, on, directions, config=cfg)
     kept = np.isfinite(estimated)
     if threshold is not None:
         return directions, np.full(len(directions), threshold)
@@ -135,11 +172,11 @@ def _with_thresholds(
 
 def _distinct(state: Refinement, cfg: ThresholdConfig) -> BoolArray:
     """Mark units across which the rate rises, each one once."""
-    keep = state.jumps > cfg.refine.jump
+    keep = state.jumps > RISE
     for i in np.argsort(-state.jumps):
         if keep[i]:
             same = state.directions @ state.directions[i] > cfg.same
-            close = np.abs(state.thresholds - state.thresholds[i]) < 10 * (1 - cfg.same)
+            close = np.abs(state.thresholds - state.thresholds[i]) < np.sqrt(2 * (1 - cfg.same))
             same &= close
             same[i] = False
             keep &= ~same
@@ -169,9 +206,9 @@ def _search_unexplained(
     free: BoolArray = np.ones(len(x), dtype=bool)
     if state is not None and len(state.directions):
         heights = x @ state.directions.T - state.thresholds
-        free = np.asarray((heights < -np.maximum(8.0 * state.errors, 1e-3)).all(axis=1))
+        free = np.asarray((heights < -cfg.reach * state.errors).all(axis=1))
     lost = on & free
-    if np.count_nonzero(lost) < 20 * x.shape[1]:
+    if np.count_nonzero(lost) < cfg.points_per_unknown * x.shape[1] // 2:
         return None
     halves = []
     for part in (slice(0, None, 2), slice(1, None, 2)):
@@ -179,11 +216,11 @@ def _search_unexplained(
         points = x[part][lost[part]]
         sums.add(raw_sums(points, np.ones(len(points)), 3), len(x[part]))
         halves.append(mean_moments(sums))
-    rank, _ = count_units(halves[0], halves[1], cfg.landscape.rank_factor)
+    rank, _ = count_units(halves[0], halves[1], cfg.signal)
     if rank == 0:
         return None
     found = find_directions(
-        mean_of_halves((halves[0], halves[1])), rank, method="joint", rng=rng, config=cfg.landscape
+        mean_of_halves((halves[0], halves[1])), rank, method="joint", rng=rng, config=cfg
     )
     directions, thresholds = _with_thresholds(x[free], on[free], found.directions, threshold, cfg)
     if state is not None and len(state.directions) and len(directions):
@@ -200,69 +237,42 @@ def _verdict(
     # Flipped labels show on both sides alike; a missing unit only below.
     noise = slabs.overexplained_count / max(slabs.above, 1)
     stray = slabs.unexplained_count / max(slabs.below, 1)
-    doubt = 4.0 * np.sqrt(max(noise, 1.0 / max(slabs.above, 1)) / max(slabs.above, 1))
+    doubt = cfg.reach * np.sqrt(max(noise, 1.0 / max(slabs.above, 1)) / max(slabs.above, 1))
     weak = float(state.jumps.min())
     condition = float(np.linalg.cond(state.directions))
     worst = float(state.errors.max())
-    if stray > noise + doubt + cfg.excess or (
-        slabs.overexplained_count == 0 and slabs.unexplained_count > 3
+    if stray > noise + doubt + cfg.doubt or (
+        slabs.overexplained_count == 0 and slabs.unexplained_count > cfg.tries
     ):
-        overlap = overlap_share(state.thresholds, float(passes.base.is_on(passes.pilot_y).mean()))
-        low = (
-            f" (two or more of the found ones are on at {overlap:.0%} of the on-points)"
-            if overlap > cfg.overlap
-            else ""
-        )
-        return (
-            Status.PARTIAL,
-            f"{k} units found, but {slabs.unexplained_count} of {slabs.below} samples far below "
-            f"each of them are on: a unit is missing{low}. Give more samples, or units=.",
-        )
-    if noise > stray + doubt + 0.01:
-        return (
-            Status.ASSUMPTION_VIOLATED,
+        return Status.PARTIAL, _missing_unit(state, slabs, passes, cfg)
+    if noise > stray + doubt + np.sqrt(cfg.doubt):
+        return Status.ASSUMPTION_VIOLATED, (
             f"{slabs.overexplained_count} of {slabs.above} samples above some unit are off "
             f"({noise:.1%}), but only {stray:.1%} of those below are on: f is not monotone in "
-            "its units, or a direction is spurious.",
+            "its units, or a direction is spurious."
         )
-    if weak < cfg.refine.jump or k > passes.n * 50:
-        return (
-            Status.PARTIAL,
+    if weak < RISE:
+        return Status.PARTIAL, (
             f"the rate of on-labels rises only by {weak:.2f} across one unit: its direction is "
-            "not settled. Give more samples.",
+            "not settled. Give more samples."
         )
-    if passes.base.exact and weak < cfg.clean_jump * (1.0 - 2.0 * noise):
-        return (
-            Status.PARTIAL,
+    if passes.base.exact and weak < CLEAR * (1.0 - 2.0 * noise):
+        return Status.PARTIAL, (
             f"{k} units, but next to one of them the rate of on-labels rises only by {weak:.2f}: "
-            "two units are almost parallel there, or the boundary is not flat. Give more samples.",
+            "two units are almost parallel there, or the boundary is not flat. Give more samples."
         )
-    if len(passes.held_y):
-        on = passes.base.is_on(passes.held_y)
-        seen = predicted_on(passes.held_x, state.directions, state.thresholds)
-        wrong = float(np.mean(seen != on))
-        wedges = cfg.wedge * float(normal_pdf(state.thresholds) @ state.errors)
-        blur = 0.01 if not passes.base.exact else 0.0
-        expected = max(noise, stray) + wedges + blur
-        allowed = expected + 5.0 * np.sqrt((expected + 1e-4) / len(on))
-        if wrong > allowed:
-            return (
-                Status.PARTIAL,
-                f"{k} units, but {wrong:.2%} of the held-out labels contradict them, more than "
-                f"the {expected:.2%} that their standard errors allow. Give more samples; are "
-                "the inputs standard Gaussian?",
-            )
+    if contradicted := _held_out_contradict(state, passes, max(noise, stray), cfg):
+        return Status.PARTIAL, contradicted
     if worst > cfg.settled:
-        return (
-            Status.PARTIAL,
+        return Status.PARTIAL, (
             f"{k} units, but one direction only to a standard error of {worst:.2f} rad: too few "
-            "samples near its threshold.",
+            "samples near its threshold."
         )
-    if condition > cfg.condition and k <= passes.n:
-        return (
-            Status.ILL_CONDITIONED,
-            f"{k} units, but their condition number is {condition:.0f}: some are almost "
-            "dependent.",
+    # Hyperplanes that labels separate may be nearly parallel, as long as their angle shows: two
+    # at an angle have a condition number of twice its inverse.
+    if condition * worst > 2.0 and condition > cfg.condition and k <= passes.n:
+        return Status.ILL_CONDITIONED, (
+            f"{k} units, but their condition number is {condition:.0f}: some are almost dependent."
         )
     flipped = f"; about {noise:.1%} of the labels are flipped" if noise > 1e-3 else ""
     if not passes.base.exact:
@@ -270,9 +280,45 @@ def _verdict(
             f"; the labels are noisy, and each threshold is where f exceeds its base by "
             f"{passes.base.tolerance:.2g}"
         )
+    return Status.RECOVERED, (
+        f"{k} units, each direction to a standard error of at most {worst:.1e} rad{flipped}."
+    )
+
+
+def _missing_unit(state: Refinement, slabs: Slabs, passes: Passes, cfg: ThresholdConfig) -> str:
+    """Say that samples are on where no unit is."""
+    overlap = overlap_share(state.thresholds, float(passes.base.is_on(passes.pilot_y).mean()))
+    low = (
+        f" (two or more of the found ones are on at {overlap:.0%} of the on-points)"
+        if overlap > cfg.overlap
+        else ""
+    )
     return (
-        Status.RECOVERED,
-        f"{k} units, each direction to a standard error of at most {worst:.1e} rad{flipped}.",
+        f"{len(state.directions)} units found, but {slabs.unexplained_count} of {slabs.below} "
+        f"samples far below each of them are on: a unit is missing{low}. Give more samples, or "
+        "units=."
+    )
+
+
+def _held_out_contradict(
+    state: Refinement, passes: Passes, noise: float, cfg: ThresholdConfig
+) -> str:
+    """Say so if held-out labels are wrong beyond noise and the wedges that errors allow."""
+    if len(passes.held_y) == 0:
+        return ""
+    on = passes.base.is_on(passes.held_y)
+    seen = predicted_on(passes.held_x, state.directions, state.thresholds)
+    wrong = float(np.mean(seen != on))
+    wedges = cfg.reach * float(normal_pdf(state.thresholds) @ state.errors)
+    blur = 0.0 if passes.base.exact else np.sqrt(cfg.doubt)
+    expected = noise + wedges + blur
+    allowed = expected + EVIDENCE * np.sqrt((expected + cfg.doubt) / len(on))
+    if wrong <= allowed:
+        return ""
+    return (
+        f"{len(state.directions)} units, but {wrong:.2%} of the held-out labels contradict them, "
+        f"more than the {expected:.2%} that their standard errors allow. Give more samples; are "
+        "the inputs standard Gaussian?"
     )
 
 
@@ -288,7 +334,7 @@ def _check_labels(
 ) -> tuple[Status, str]:
     """Hold the units against the labels next to them, and those far from them."""
     k = len(state.directions)
-    widths = np.maximum(cfg.slab_reach * state.errors, 1e-12)
+    widths = slab_widths(state, cfg)
     flips = slabs.overexplained_count + slabs.unexplained_count
     bent = bent_units(
         slabs.x,
@@ -299,6 +345,7 @@ def _check_labels(
         state.errors,
         flipped=(flips, slabs.above + slabs.below) if passes.base.exact else None,
         move_thresholds=move_thresholds,
+        doubt=cfg.doubt,
         rng=rng,
     )
     if bent:
@@ -317,7 +364,7 @@ def _check_labels(
         (above, ~on, "far above some unit are off", "f is not monotone in its units"),
     ):
         odd = region & wrong_label
-        if lie_apart(x[odd], x[region], rng):
+        if lie_apart(x[odd], x[region], rng, cfg.doubt):
             return Status.PARTIAL, (
                 f"{k} units, but the {np.count_nonzero(odd)} of {np.count_nonzero(region)} "
                 f"samples that {where} lie in certain directions, not anywhere as flipped "
@@ -326,7 +373,7 @@ def _check_labels(
     return Status.RECOVERED, message
 
 
-def judge_union(fit: Fit, passes: Passes) -> Certificate | None:
+def judge_union(fit: UnitsFit, passes: Passes) -> Certificate | None:
     """Summarise the held-out labels that the units get wrong."""
     if len(passes.held_y) == 0:
         return None
