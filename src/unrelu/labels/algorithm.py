@@ -74,13 +74,12 @@ from unrelu.core.record import Remembered, remembered, with_plan
 from unrelu.core.units import Units, resolve_signs
 from unrelu.errors import BudgetExhausted, InvalidInput
 from unrelu.labels.boundary import Crossings
-from unrelu.labels.certify import LEVER, Verdict, certify, contradictions, resolvable
+from unrelu.labels.certify import Verdict, certify
 from unrelu.labels.charts import Chart, Target
-from unrelu.labels.config import LabelsConfig
+from unrelu.labels.config import DISTANCES, LEVER, LabelsConfig
 from unrelu.labels.fit import free_scales
 from unrelu.labels.hyperplanes import Hyperplanes
 from unrelu.labels.model import Model
-from unrelu.labels.run import LEVER as FIT_LEVER
 from unrelu.labels.run import LabelsRun, OneLabel
 from unrelu.labels.search import ChartSearch
 from unrelu.lines.domains import as_domain
@@ -200,27 +199,41 @@ def extract_from_labels(
 
 
 def _extracted(run: LabelsRun, target: Remembered, provenance: Provenance) -> LabelsResult:
-    """Search charts until a model predicts its own boundary; then certify it."""
+    """Search charts until a model predicts its own boundary and is vouched for."""
     run.look()
     failed = Crossings.none(target.input_dim)
-    verdict: Verdict | None = None
-    for _ in range(run.config.charts):
+    for _ in range(run.config.rounds):
         failed = _chart(run, failed)
         if len(failed) or run.model is None:
             continue
-        run.model = run.model.padded(len(run.target.names))
-        verdict = certify(run, run.model)
+        verdict = _vouched(run, target)
         failed = verdict.failed
-        against, _ = _contradicting(run, target, run.model)
-        if verdict.passed(against):
+        if verdict.passed(0):
             return _result(run, provenance, Status.RECOVERED, _recovered(run), verdict)
-        rows = run.stages[-1].queries
-        target.meter.rebook("certificate", "check", rows)
     if run.model is None:
         return _result(run, provenance, Status.PARTIAL, _partial(run))
     verdict = certify(run, run.model)
-    against, total = _contradicting(run, target, run.model)
-    return _conclude(run, provenance, verdict, against, total)
+    against, _ = run.contradicting(run.model)
+    return _conclude(run, provenance, verdict, against, len(target.record))
+
+
+def _vouched(run: LabelsRun, target: Remembered) -> Verdict:
+    """Certify the model; what speaks against it is data for another fit, then a fresh one.
+
+    A verdict that passed has no answer of the run against it.
+    """
+    for _ in range(run.config.rounds):
+        assert run.model is not None
+        run.model = run.model.padded(len(run.target.names))
+        verdict = certify(run, run.model)
+        against, _ = run.contradicting(run.model)
+        if verdict.passed(against):
+            break
+        target.meter.rebook("certificate", "check", run.stages[-1].queries)
+        verdict = dataclasses.replace(verdict, sharp=False)
+        if against == 0 or len(run.complete(run.model)):
+            break
+    return verdict
 
 
 def _chart(run: LabelsRun, failed: Crossings) -> Crossings:
@@ -241,13 +254,6 @@ def _chart(run: LabelsRun, failed: Crossings) -> Crossings:
     return run.complete(run.lift(model, chart))
 
 
-def _contradicting(run: LabelsRun, target: Remembered, model: Model) -> tuple[int, int]:
-    """Count the answers of the run that contradict a model, and all of them."""
-    code = {name: i for i, name in enumerate(run.target.names)}
-    count, _ = contradictions(target.record, model, code, resolvable(run.noise))
-    return count, len(target.record)
-
-
 def _conclude(
     run: LabelsRun, provenance: Provenance, verdict: Verdict, against: int, total: int
 ) -> LabelsResult:
@@ -258,7 +264,7 @@ def _conclude(
         f"{verdict.agreement:.4%} of {run.config.held_out:,} typical inputs have the label that "
         f"the network predicts; {against:,} of all {total:,} labels contradict it"
     )
-    if verdict.agreement >= run.config.approximate:
+    if verdict.agreement >= run.config.useful:
         return _result(
             run, provenance, Status.APPROXIMATED,
             f"{seen}: some units were not found, or the target has more layers", verdict,
@@ -275,8 +281,8 @@ def _recovered(run: LabelsRun) -> str:
     spent = run.target.oracle.queries.without_certificate
     return (
         f"{run.model.width} units, {run.model.classes} labels, {spent:,} labels asked; every "
-        f"held-out label was predicted, down to {max(1e-9, LEVER * run.noise):.0e} from the "
-        "boundary"
+        f"held-out label was predicted, down to {max(DISTANCES[-1], LEVER * run.noise):.0e} "
+        "from the boundary"
     )
 
 
@@ -307,7 +313,7 @@ def as_network(model: Model, names: list[float], noise: float) -> ReLUNetwork:
     origin = np.zeros(d)
     value = np.maximum(model.offsets, 0.0) @ out.T + shift
     units = Units(model.rows, anchors, out, skip, origin, value, np.zeros_like(model.rows))
-    turn = resolve_signs(units, max(FIT_LEVER * noise * float(np.abs(skip).max(initial=0.0)),
+    turn = resolve_signs(units, max(LEVER * noise * float(np.abs(skip).max(initial=0.0)),
                                     np.finfo(float).tiny))  # fmt: skip
     if turn is None:
         return units.network(skip=True)
