@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from unrelu._types import FloatArray
-from unrelu.core.run import reported_stage
+from unrelu.core.price import price_labels
+from unrelu.core.run import Run
 from unrelu.labels.boundary import Crossings, find_near
 from unrelu.labels.charts import Chart, Target
 from unrelu.labels.config import DISTANCES, LEVER, LabelsConfig
@@ -19,8 +20,7 @@ from unrelu.labels.hyperplanes import Hyperplanes
 from unrelu.labels.lift import lift_model
 from unrelu.labels.model import Model
 from unrelu.labels.record import contradictions, resolvable
-from unrelu.progress import Progress
-from unrelu.result import StageReport
+from unrelu.lines.domains import Domain
 
 __all__ = ["LabelsRun", "OneLabel"]
 
@@ -35,11 +35,9 @@ class OneLabel(Exception):
 class LabelsRun:
     """What a run knows: labels, the noise, a chart and its hyperplanes, a model."""
 
-    def __init__(
-        self, target: Target, rng: np.random.Generator, progress: Progress, config: LabelsConfig
-    ) -> None:
-        self.target, self.rng, self.progress, self.config = target, rng, progress, config
-        self.stages: list[StageReport] = []
+    def __init__(self, base: Run, domain: Domain, config: LabelsConfig) -> None:
+        self.base, self.rng, self.config = base, base.rng, config
+        self.target = target = Target(base.target, domain)
         self.model: Model | None = None
         self.noise = 0.0
         self.asked = Crossings.none(target.domain.dimension)
@@ -48,18 +46,22 @@ class LabelsRun:
         self.whole = Chart.whole(target)
         self.trusted, self.worst = False, 0
         self.labelled = np.empty((0, self.whole.dimension)), np.empty(0, np.intp)
-        self.expect: Callable[[int], None] = lambda units: None
+
+    def expect(self, units: int) -> None:
+        """Plan for as many units."""
+        oracle = self.base.target
+        oracle.allowance.plan(price_labels(oracle.input_dim, len(self.target.names), units))
 
     @contextmanager
     def stage(self, name: str) -> Iterator[dict[str, Any]]:
         """Count labels and time of one stage; details may be added to the dict."""
-        self.progress.update(name, 0, None)
+        self.base.progress.update(name, 0, None)
         try:
-            with reported_stage(self.target.oracle, self.stages, name) as details:
+            with self.base.stage(name) as details:
                 yield details
         finally:
-            spent = self.stages[-1].queries
-            self.progress.update(name, 1, 1, f"{spent:,} labels {details}")
+            spent = self.base.stages[-1].queries
+            self.base.progress.update(name, 1, 1, f"{spent:,} labels {details}")
 
     # ------------------------------------------------------------------ look
 

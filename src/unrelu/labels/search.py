@@ -107,7 +107,7 @@ class ChartSearch:
         found = self.known.joined(pair_up(explorer.duals, config.margin))
         while explorer.sweep(found, config.starts):
             found = self.known.joined(pair_up(explorer.duals, config.margin))
-            self.run.progress.update(
+            self.run.base.progress.update(
                 "search", len(explorer.duals), None, f"{len(found)} hyperplanes"
             )
         return found
