@@ -11,14 +11,14 @@ from scipy.optimize import linprog
 from scipy.sparse import coo_array, csr_array, eye_array, hstack
 from scipy.sparse.csgraph import connected_components
 
-from unrelu._types import FloatArray, IntArray
+from unrelu._types import BoolArray, FloatArray, IntArray
 from unrelu.core.fit import FitConfig
 from unrelu.labels.boundary import GROWTH, Crossings
 from unrelu.labels.config import EPS, TINY
 from unrelu.labels.hyperplanes import BLURRED
 from unrelu.labels.model import Model
 
-__all__ = ["Fit", "fit_model", "free_scales", "misfits", "prune", "solve_outputs"]
+__all__ = ["Fit", "fit_model", "free_scales", "misfits", "prune", "solve_outputs", "superfluous"]
 
 
 def free_scales(inside: IntArray, outside: IntArray) -> int:
@@ -58,24 +58,12 @@ def solve_outputs(
     of which ``labelled`` points choose a combination that obeys them.
     """
     k, s = rows.shape
-    features = np.concatenate(
-        [np.maximum(at.points @ rows.T + offsets, 0.0), at.points, np.ones((len(at), 1))], axis=1
-    )
-    size = np.sqrt((features**2).mean(axis=0))
-    size = np.where(size > 0, size, 1.0)
     q = k + s + 1
-    seen = np.unique(np.concatenate([at.inside, at.outside]))
-    number = np.full(classes, -1)
-    number[seen] = np.arange(len(seen))
-    index = np.arange(len(at))
-    matrix = np.zeros((len(at), len(seen), q))
-    matrix[index, number[at.outside]] = features / size
-    matrix[index, number[at.inside]] -= features / size
-    flat = matrix[:, 1:].reshape(len(at), -1)
+    flat, size, seen = _equations(rows, offsets, at)
     if len(flat) < flat.shape[1]:
         return None
     _, values, right = np.linalg.svd(flat, full_matrices=False)
-    least = free_scales(number[at.inside], number[at.outside])
+    least = free_scales(at.inside, at.outside)
     # More null vectors than scales: weights of units that do not switch beside a class.
     most = max(least, int(np.count_nonzero(values < np.sqrt(q) * blur * values[0])))
     best, agreement = None, -1.0
@@ -92,6 +80,54 @@ def solve_outputs(
         if agreement == 2.0:
             break
     return best
+
+
+def _equations(
+    rows: FloatArray, offsets: FloatArray, at: Crossings
+) -> tuple[FloatArray, FloatArray, IntArray]:
+    """Return ``F_outside - F_inside`` at crossings as a matrix on the outputs' unknowns.
+
+    Columns are those of all classes seen but the first, ``(n, (m - 1) q)``, each feature over
+    its size ``(q,)``; also those classes.
+    """
+    features = np.concatenate(
+        [np.maximum(at.points @ rows.T + offsets, 0.0), at.points, np.ones((len(at), 1))], axis=1
+    )
+    size = np.sqrt((features**2).mean(axis=0))
+    size = np.where(size > 0, size, 1.0)
+    seen, number = np.unique(np.concatenate([at.inside, at.outside]), return_inverse=True)
+    inside, outside = number.reshape(2, -1)
+    index = np.arange(len(at))
+    matrix = np.zeros((len(at), len(seen), features.shape[1]))
+    matrix[index, outside] = features / size
+    matrix[index, inside] -= features / size
+    return matrix[:, 1:].reshape(len(at), -1), size, seen
+
+
+def superfluous(rows: FloatArray, offsets: FloatArray, at: Crossings) -> BoolArray:
+    """Tell which hyperplane the boundary's equations do without, if any, ``(k,)``.
+
+    One that is false, or found twice: without it the equations have null vectors as before.
+    Their residual grows manifold without a true one, but for units that are hardly ever on:
+    those are found again where the model fails.
+    """
+    flat, _, _ = _equations(rows, offsets, at)
+    dropped = np.zeros(len(rows), dtype=bool)
+    if len(flat) < flat.shape[1] or len(rows) == 0:
+        return dropped
+    gram, count = flat.T @ flat, free_scales(at.inside, at.outside)
+    unit = np.arange(flat.shape[1]) % (flat.shape[1] // max(1, len(np.unique(
+        np.concatenate([at.inside, at.outside]))) - 1))  # fmt: skip
+
+    def residual(keep: BoolArray) -> float:
+        last = [0, min(count, int(keep.sum())) - 1]
+        part = gram[np.ix_(keep, keep)]
+        return float(scipy.linalg.eigh(part, eigvals_only=True, subset_by_index=last).sum())
+
+    without = np.array([residual(unit != j) for j in range(len(rows))])
+    least = residual(np.ones(len(unit), dtype=bool))
+    dropped[np.argmin(without)] = without.min() < GROWTH**2 * least
+    return dropped
 
 
 def _doubling(least: int, most: int) -> list[int]:
@@ -164,19 +200,20 @@ def fit_model(model: Model, at: Crossings, *, noise: float, within: float) -> Fi
     """Minimise the crossings' distances to the boundary over all parameters.
 
     With weights that forget outliers (Cauchy), as a model that lacks a unit is right where that
-    does not count: first gently, as a crossing may be off for want of a better fit only. What
-    then is more than ``within`` errors off has a full say, if that helps.
+    does not count. Crossings may be off for want of a better fit only: where many are more than
+    ``within`` errors off they have more say for a while, then a full one, if that helps.
     """
     error = _errors(model, at, noise)
-    fit = Fit(model, misfits(model, at, noise))
-    for outlying in (2.0 * within, 0.5 * within):
-        if (fit.misfit > within).any() or outlying > within:
+    best = Fit(model, misfits(model, at, noise))
+    for caps in ((0.5 * within,), (2.0 * within, 0.5 * within), (np.inf,)):
+        fit = best
+        for outlying in caps:
             fit = _descend(fit.model, at, error, outlying)
-    if (fit.misfit > within).any():
-        plain = _descend(fit.model, at, error, np.inf)
-        if (plain.misfit > within).sum() < (fit.misfit > within).sum():
-            return plain
-    return fit
+        if (fit.misfit > within).sum() <= (best.misfit > within).sum():
+            best = fit
+        if float((best.misfit > within).mean()) <= BLURRED:
+            break
+    return best
 
 
 def misfits(model: Model, at: Crossings, noise: float) -> FloatArray:
@@ -198,12 +235,12 @@ def _errors(model: Model, at: Crossings, noise: float) -> FloatArray:
 
 
 def _descend(model: Model, at: Crossings, error: FloatArray, outlying: float) -> Fit:
-    """Levenberg-Marquardt; ends where a step gains less than the statistical error allows.
+    """Levenberg-Marquardt; ends where a step gains hardly anything.
 
     Outputs of zero solve every equation, so that the step along their scale is held at zero.
     """
-    config, damping = FitConfig(), EPS**0.25
-    for _ in range(config.steps):
+    damping = EPS**0.25
+    for _ in range(FitConfig().steps):
         value, gradient = model.differences(at.points, at.inside, at.outside)
         length = np.linalg.norm(gradient, axis=1)
         if not (length > 0).all():
@@ -226,7 +263,7 @@ def _descend(model: Model, at: Crossings, error: FloatArray, outlying: float) ->
         if not new < old:
             break
         damping, model = max(damping / GROWTH**3, EPS**2), trial
-        if old - new < config.settled * scale**2 * model.unknowns:
+        if old - new < np.cbrt(EPS) * old:
             break
     return Fit(model, np.abs(model.distances(at)) / error)
 

@@ -17,7 +17,7 @@ from unrelu.labels.boundary import (
 )
 from unrelu.labels.charts import Chart
 from unrelu.labels.design import ask_predicted, choose, predicted_pool, stays
-from unrelu.labels.fit import Fit, fit_model, misfits, prune, solve_outputs
+from unrelu.labels.fit import Fit, fit_model, misfits, prune, solve_outputs, superfluous
 from unrelu.labels.hyperplanes import BLURRED, Hyperplanes, pair_up
 from unrelu.labels.missing import missing_hyperplanes
 from unrelu.labels.model import Model
@@ -172,9 +172,12 @@ class ChartSearch:
 
     def _solved(self, explorer: Explorer, found: Hyperplanes) -> Model | None:
         """Return the outputs that the crossings allow on hyperplanes."""
-        split, asked = found.splitting(explorer.crossings.points), self.labels >= 0
+        at, asked = explorer.crossings, self.labels >= 0
+        split = found.splitting(at.points)
+        while (extra := superfluous(split.rows, split.offsets, at)).any():
+            split = split.take(~extra)
         return solve_outputs(
-            split.rows, split.offsets, explorer.crossings, len(self.run.target.names),
+            split.rows, split.offsets, at, len(self.run.target.names),
             (self.draws[asked], self.labels[asked]), self.config.margin * 2.0**-self.config.bits,
         )  # fmt: skip
 
