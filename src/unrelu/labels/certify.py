@@ -45,17 +45,17 @@ def _summary(wrong: BoolArray) -> Certificate:
 
 def certify(run: LabelsRun, model: Model) -> Verdict:
     """Ask fresh inputs and points beside the model's boundary; compare the labels."""
-    target, rng, count = run.target, run.rng, run.config.held_out
+    target, rng, near = run.target, run.rng, 2 * run.config.checks
     details: dict[str, float] = {}
     failed = Crossings.none(run.whole.dimension)
     held = resolvable(run.noise)
     with run.stage("certificate"):
-        x = target.domain.draw(count, rng)
+        x = target.domain.draw(run.config.held_out, rng)
         wrong = target.ask(x) != model.labels(x)
         exceeding = [wrong & (margins(model, x) > held)]
         for distance in DISTANCES:
-            pool = predicted_crossings(model, run.whole, 2 * count, rng, room=distance, wide=False)
-            at = pool.take(np.arange(min(count // 4, len(pool))))
+            pool = predicted_crossings(model, run.whole, 8 * near, rng, room=distance, wide=False)
+            at = pool.take(np.arange(min(near, len(pool))))
             side = rng.choice([-1.0, 1.0], size=len(at))
             label = target.ask(at.points + (distance * side)[:, None] * at.directions)
             off = label != np.where(side > 0, at.outside, at.inside)

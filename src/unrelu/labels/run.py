@@ -106,7 +106,7 @@ class LabelsRun:
                 chart,
                 self.rng,
                 finest=self.noise / chart.scale / 2.0,
-                pool=2 * self.config.held_out,
+                pool=2 * self.config.rounds * self.config.checks,
                 turns=self.config.rounds,
                 room=self.config.margin,
             )
