@@ -27,7 +27,7 @@ class SmoothConfig:
     least: two matrices determine the rows, more average the luck of the draw."""
     tries: int = 6
     """So many times that where a unit bends at none of them, or two in proportion; lines far out
-    that are searched; likely activations that are fitted before a target is given up."""
+    that are searched; half as many likely activations are fitted before a target is given up."""
     wide: float = 2.5
     """Every other point of these lies so much farther out than typical inputs."""
     profile: int = 17

@@ -29,6 +29,9 @@ __all__ = ["Layer", "LayerFit", "fit_layer", "solve_outputs"]
 
 DENSE = 3500
 """Parameters of the inner layer up to which the normal matrix is factored: 100 MB, a second."""
+PATIENCE = 6
+"""A fit also ends when so many steps in turn do not halve the sum of squares: near the solution
+each lowers it a hundredfold, on the way there are slow ones."""
 RISE = 8.0
 """What damping is multiplied by after a step that lowers nothing, and divided by the square of
 after one that does."""
@@ -263,8 +266,8 @@ def _fitted(
     inverse = 1.0 / deviations[:, None]
     data = _Data(np.column_stack([points, np.ones(len(points))]), answers * inverse, inverse, skip)
     state = _project(data, rows, phi)
-    damping, taken = EPS**0.25, 0
-    while taken < steps and not _rms(data, state) <= enough:
+    damping, taken, slow = EPS**0.25, 0, 0
+    while taken < steps and slow < PATIENCE and not _rms(data, state) <= enough:
         slope, gradient = _gradient(data, state, phi)
         kind = _Dense if len(gradient) <= DENSE else _Products
         normal = kind(data, state, slope)
@@ -284,6 +287,7 @@ def _fitted(
         if promised < _least(state, gradient) or state.loss == before:
             break
         damping /= RISE**2
+        slow = slow + 1 if before < 2.0 * state.loss else 0
     return LayerFit(_layer(data, state), _rms(data, state), taken)
 
 

@@ -95,7 +95,7 @@ def settle(
             break
         tried.append((_fit(run, data, start, skip=True, enough=run.enough), start))
         tried.sort(key=lambda pair: pair[0].rms)
-        if i + 1 >= run.config.tries and not run.explains(tried[0][0].rms):
+        if 2 * (i + 1) >= run.config.tries and not run.explains(tried[0][0].rms):
             break
     if not tried:
         return None
