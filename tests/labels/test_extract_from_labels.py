@@ -142,7 +142,7 @@ def test_a_box_is_never_left():
 
 def test_two_hidden_layers_are_not_called_recovered():
     net = threshold(0, (6, 5, 4, 1))
-    quick = dataclasses.replace(SMALL, rounds=2, charts=1)
+    quick = dataclasses.replace(SMALL, rounds=2)
     result = extract_from_labels(ask(net), rng=0, config=quick)
     x = np.random.default_rng(0).standard_normal((20_000, 6))
     if result.success:
@@ -170,7 +170,7 @@ def test_random_labels_are_not_a_network():
     def target(x):
         return (np.sin(1e6 * x).sum(axis=1) > 0).astype(float)
 
-    quick = dataclasses.replace(SMALL, rounds=2, charts=1)
+    quick = dataclasses.replace(SMALL, rounds=2)
     oracle = connect(target, input_dim=5, output_dim=1, budget=20_000)
     result = extract_from_labels(oracle, rng=0, config=quick)
     assert not result.success
@@ -206,7 +206,7 @@ def test_large_lifts_keep_the_ends_of_bisections_only(monkeypatch):
     """What is too much to keep is asked all the same, in blocks, with the same outcome."""
     net = threshold(3)
     usual = extract_from_labels(ask(net), rng=2, config=SMALL)
-    monkeypatch.setattr("unrelu.labels.lift.KEPT", 0)
+    monkeypatch.setattr("unrelu.labels.lift.AT_ONCE", 0)
     monkeypatch.setattr("unrelu.labels.lift.AT_ONCE", 16)  # two directions at a time
     oracle = remembered(ask(net))
     frugal = extract_from_labels(oracle, rng=2, config=SMALL)

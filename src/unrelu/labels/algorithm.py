@@ -66,27 +66,24 @@ from typing import Any
 
 import numpy as np
 
-from unrelu._random import RandomState, as_generator
+from unrelu._random import RandomState
 from unrelu._types import ArrayLike, FloatArray
-from unrelu.core.breakdown import Breakdown, as_breakdown
-from unrelu.core.price import price_labels
-from unrelu.core.record import Remembered, remembered, with_plan
+from unrelu.core.run import Run
 from unrelu.core.units import Units, resolve_signs
-from unrelu.errors import BudgetExhausted, InvalidInput
+from unrelu.errors import InvalidInput
 from unrelu.labels.boundary import Crossings
-from unrelu.labels.certify import LEVER, Verdict, certify, contradictions, resolvable
-from unrelu.labels.charts import Chart, Target
-from unrelu.labels.config import LabelsConfig
+from unrelu.labels.certify import Verdict, certify
+from unrelu.labels.charts import Chart
+from unrelu.labels.config import DISTANCES, LEVER, LabelsConfig
 from unrelu.labels.fit import free_scales
 from unrelu.labels.hyperplanes import Hyperplanes
 from unrelu.labels.model import Model
-from unrelu.labels.run import LEVER as FIT_LEVER
 from unrelu.labels.run import LabelsRun, OneLabel
 from unrelu.labels.search import ChartSearch
 from unrelu.lines.domains import as_domain
 from unrelu.networks import ReLUNetwork
-from unrelu.progress import Progress, as_progress
-from unrelu.result import Provenance, RecoveryResult, Status
+from unrelu.progress import Progress
+from unrelu.result import RecoveryResult, Status
 
 __all__ = ["LabelsConfig", "LabelsResult", "extract_from_labels"]
 
@@ -163,64 +160,67 @@ def extract_from_labels(
     LabelsResult
         RECOVERED promises that all held-out labels were predicted, also beside the boundary.
     """
-    target = remembered(oracle)
+    base = Run(
+        oracle, algorithm="extract_from_labels", rng=rng, budget=budget, progress=progress,
+        options={"domain": domain if isinstance(domain, str) else "box", "budget": budget},
+    )  # fmt: skip
+    target = base.target
     if target.output_dim != 1:
         raise InvalidInput(
             f"labels come in one column, the target answers {target.output_dim}: "
             "wrap it in unrelu.oracles.wrappers.Labels"
         )
-    if budget is not None:
-        target.meter.budget = budget
-    config = LabelsConfig() if config is None else config
-    area = as_domain(domain, target.input_dim)
-    provenance = Provenance(
-        "extract_from_labels",
-        seed=rng if isinstance(rng, int) else None,
-        options={"domain": area.kind, "budget": budget},
-        target=target.identity,
-    )
-    run = LabelsRun(Target(target, area), as_generator(rng), as_progress(progress), config)
-    run.expect = lambda units: target.allowance.plan(
-        price_labels(target.input_dim, len(run.target.names), units)
-    )
-    try:
-        with as_breakdown():
-            result = _extracted(run, target, provenance)
-    except OneLabel:
-        result = _result(
-            run, provenance, Status.ASSUMPTION_VIOLATED,
-            "one label is all that typical inputs show; give a domain in which two occur",
-        )  # fmt: skip
-    except BudgetExhausted as error:
-        message = f"{error}; what was found until then is returned"
-        result = _result(run, provenance, Status.BUDGET_EXHAUSTED, message)
-    except Breakdown as error:
-        result = _result(run, provenance, Status.NUMERICAL_FAILURE, str(error))
-    return with_plan(result, target, oracle)
+    run = LabelsRun(base, as_domain(domain, target.input_dim), config or LabelsConfig())
+
+    def steps() -> LabelsResult:
+        try:
+            return _extracted(run)
+        except OneLabel:
+            return _result(
+                run, Status.ASSUMPTION_VIOLATED,
+                "one label is all that typical inputs show; give a domain in which two occur",
+            )  # fmt: skip
+
+    # What contradicts a network was counted with its certificate: labels have no noise to explain.
+    return base.ended(steps, lambda status, message: _result(run, status, message), lambda r: r)
 
 
-def _extracted(run: LabelsRun, target: Remembered, provenance: Provenance) -> LabelsResult:
-    """Search charts until a model predicts its own boundary; then certify it."""
+def _extracted(run: LabelsRun) -> LabelsResult:
+    """Search charts until a model predicts its own boundary and is vouched for."""
     run.look()
-    failed = Crossings.none(target.input_dim)
-    verdict: Verdict | None = None
-    for _ in range(run.config.charts):
+    failed = Crossings.none(run.whole.dimension)
+    for _ in range(run.config.rounds):
         failed = _chart(run, failed)
         if len(failed) or run.model is None:
             continue
+        verdict = _vouched(run)
+        failed = verdict.failed
+        if verdict.passed(0):
+            return _result(run, Status.RECOVERED, _recovered(run), verdict)
+    if run.model is None:
+        return _result(run, Status.PARTIAL, _partial(run))
+    verdict = certify(run, run.model)
+    against, _ = run.contradicting(run.model)
+    return _conclude(run, verdict, against, len(run.base.target.record))
+
+
+def _vouched(run: LabelsRun) -> Verdict:
+    """Certify the model; what speaks against it is data for another fit, then a fresh one.
+
+    A verdict that passed has no answer of the run against it.
+    """
+    for _ in range(run.config.rounds):
+        assert run.model is not None
         run.model = run.model.padded(len(run.target.names))
         verdict = certify(run, run.model)
-        failed = verdict.failed
-        against, _ = _contradicting(run, target, run.model)
+        against, _ = run.contradicting(run.model)
         if verdict.passed(against):
-            return _result(run, provenance, Status.RECOVERED, _recovered(run), verdict)
-        rows = run.stages[-1].queries
-        target.meter.rebook("certificate", "check", rows)
-    if run.model is None:
-        return _result(run, provenance, Status.PARTIAL, _partial(run))
-    verdict = certify(run, run.model)
-    against, total = _contradicting(run, target, run.model)
-    return _conclude(run, provenance, verdict, against, total)
+            break
+        run.base.target.meter.rebook("certificate", "check", run.base.stages[-1].queries)
+        verdict = dataclasses.replace(verdict, sharp=False)
+        if against == 0 or len(run.complete(run.model)):
+            break
+    return verdict
 
 
 def _chart(run: LabelsRun, failed: Crossings) -> Crossings:
@@ -241,30 +241,21 @@ def _chart(run: LabelsRun, failed: Crossings) -> Crossings:
     return run.complete(run.lift(model, chart))
 
 
-def _contradicting(run: LabelsRun, target: Remembered, model: Model) -> tuple[int, int]:
-    """Count the answers of the run that contradict a model, and all of them."""
-    code = {name: i for i, name in enumerate(run.target.names)}
-    count, _ = contradictions(target.record, model, code, resolvable(run.noise))
-    return count, len(target.record)
-
-
-def _conclude(
-    run: LabelsRun, provenance: Provenance, verdict: Verdict, against: int, total: int
-) -> LabelsResult:
+def _conclude(run: LabelsRun, verdict: Verdict, against: int, total: int) -> LabelsResult:
     """Turn a certificate into a status."""
     if verdict.passed(against):
-        return _result(run, provenance, Status.RECOVERED, _recovered(run), verdict)
+        return _result(run, Status.RECOVERED, _recovered(run), verdict)
     seen = (
         f"{verdict.agreement:.4%} of {run.config.held_out:,} typical inputs have the label that "
         f"the network predicts; {against:,} of all {total:,} labels contradict it"
     )
-    if verdict.agreement >= run.config.approximate:
+    if verdict.agreement >= run.config.useful:
         return _result(
-            run, provenance, Status.APPROXIMATED,
+            run, Status.APPROXIMATED,
             f"{seen}: some units were not found, or the target has more layers", verdict,
         )  # fmt: skip
     return _result(
-        run, provenance, Status.PARTIAL,
+        run, Status.PARTIAL,
         f"{seen}; the hyperplanes of the last subspace are given. The target may have more than "
         "one hidden layer; recover_span finds the span of the first", verdict,
     )  # fmt: skip
@@ -275,8 +266,8 @@ def _recovered(run: LabelsRun) -> str:
     spent = run.target.oracle.queries.without_certificate
     return (
         f"{run.model.width} units, {run.model.classes} labels, {spent:,} labels asked; every "
-        f"held-out label was predicted, down to {max(1e-9, LEVER * run.noise):.0e} from the "
-        "boundary"
+        f"held-out label was predicted, down to {max(DISTANCES[-1], LEVER * run.noise):.0e} "
+        "from the boundary"
     )
 
 
@@ -307,7 +298,7 @@ def as_network(model: Model, names: list[float], noise: float) -> ReLUNetwork:
     origin = np.zeros(d)
     value = np.maximum(model.offsets, 0.0) @ out.T + shift
     units = Units(model.rows, anchors, out, skip, origin, value, np.zeros_like(model.rows))
-    turn = resolve_signs(units, max(FIT_LEVER * noise * float(np.abs(skip).max(initial=0.0)),
+    turn = resolve_signs(units, max(LEVER * noise * float(np.abs(skip).max(initial=0.0)),
                                     np.finfo(float).tiny))  # fmt: skip
     if turn is None:
         return units.network(skip=True)
@@ -327,7 +318,7 @@ def _free(run: LabelsRun) -> tuple[str, ...]:
 
 
 def _result(
-    run: LabelsRun, provenance: Provenance, status: Status, message: str,
+    run: LabelsRun, status: Status, message: str,
     verdict: Verdict | None = None,
 ) -> LabelsResult:  # fmt: skip
     """Return what was found so far."""
@@ -343,7 +334,7 @@ def _result(
         fields["hyperplanes"] = np.column_stack([run.hyperplanes.rows, run.hyperplanes.offsets])
         fields["subspace"] = run.chart.rows
     return LabelsResult(
-        status, message, run.target.oracle.queries, provenance, network=network,
-        certificate=None if verdict is None else verdict.certificate, stages=tuple(run.stages),
-        **fields,
+        status, message, run.target.oracle.queries, run.base.provenance, network=network,
+        certificate=None if verdict is None else verdict.certificate,
+        stages=tuple(run.base.stages), **fields,
     )  # fmt: skip

@@ -10,12 +10,11 @@ from unrelu.labels.boundary import Crossings, locate
 from unrelu.labels.charts import Chart
 from unrelu.labels.model import Model
 
-__all__ = ["ask_predicted", "choose", "predicted_crossings", "stays"]
+__all__ = ["ask_predicted", "choose", "predicted_crossings", "predicted_pool", "stays"]
 
-RANKED = 6
-"""Points ranked for every parameter: the ranking takes the parameters' square for each."""
-HALVINGS = 50
-"""Of a segment between two typical points, on the model: nothing is asked."""
+POOL = 8
+"""Points predicted for every parameter, of which a model chooses where to ask: the ranking takes
+the parameters' square for each."""
 
 
 def predicted_crossings(
@@ -32,7 +31,7 @@ def predicted_crossings(
     unequal = inside != outside
     start, end, inside, outside = start[unequal], end[unequal], inside[unequal], outside[unequal]
     low, high = np.zeros(len(start)), np.ones(len(start))
-    for _ in range(HALVINGS):
+    for _ in range(np.finfo(np.float64).nmant):  # to all digits
         middle = 0.5 * (low + high)
         label = model.labels(start + middle[:, None] * (end - start))
         same = label == inside
@@ -46,6 +45,12 @@ def predicted_crossings(
     points = points[good] - (value[good] / length[good])[:, None] * gradient
     found = Crossings(points, gradient, inside[good], outside[good], np.zeros(len(points)))
     return found.take(_roomy(model, chart, found, room))
+
+
+def predicted_pool(model: Model, chart: Chart, rng: np.random.Generator, room: float) -> Crossings:
+    """Return points on a chart's predicted boundary, in proportion to the model's unknowns."""
+    found = predicted_crossings(model, chart, 2 * POOL * model.unknowns, rng, room=room)
+    return found.take(np.arange(min(len(found), POOL * model.unknowns)))
 
 
 def _roomy(model: Model, chart: Chart, at: Crossings, room: float) -> BoolArray:
@@ -62,7 +67,6 @@ def choose(model: Model, pool: Crossings, count: int) -> IntArray:
 
     Only so many as there are parameters are ranked; the rest follow in the pool's own order.
     """
-    pool = pool.take(np.arange(min(len(pool), RANKED * model.unknowns)))
     rows = model.jacobian(pool.points, pool.inside, pool.outside)
     _, gradient = model.differences(pool.points, pool.inside, pool.outside)
     rows = rows / np.linalg.norm(gradient, axis=1)[:, None]

@@ -11,30 +11,14 @@ from scipy.optimize import linprog
 from scipy.sparse import coo_array, csr_array, eye_array, hstack
 from scipy.sparse.csgraph import connected_components
 
-from unrelu._types import FloatArray, IntArray
-from unrelu.labels.boundary import Crossings
+from unrelu._types import BoolArray, FloatArray, IntArray
+from unrelu.core.fit import FitConfig
+from unrelu.labels.boundary import GROWTH, Crossings
+from unrelu.labels.config import EPS, TINY
 from unrelu.labels.hyperplanes import BLURRED
-from unrelu.labels.model import UNSEEN, Model
+from unrelu.labels.model import Model
 
-__all__ = ["Fit", "fit_model", "free_scales", "misfits", "prune", "solve_outputs"]
-
-
-FIRST_DAMPING = 1e-4
-LEAST_DAMPING = 1e-24
-DAMPINGS = 14
-"""Damping of the fit, over squared singular values of unit columns, and how often it may grow."""
-GAIN = 1e-6
-"""Relative gain of the loss below which a fit has ended."""
-TRIVIAL = 1e-3
-"""Singular values over the largest that rows known to a few parts in 10^4 leave of zeros."""
-COUNTS = 6
-"""Numbers of null vectors tried, from that of the free scales to that of all small ones."""
-LINES = 200
-"""Crossings that take part in the choice among null vectors."""
-WEAK = 1e-2
-"""Strength of a unit over the largest below which it is tried to do without it."""
-SMALL = 300
-"""Unknowns up to which a singular value decomposition is affordable."""
+__all__ = ["Fit", "fit_model", "free_scales", "misfits", "prune", "solve_outputs", "superfluous"]
 
 
 def free_scales(inside: IntArray, outside: IntArray) -> int:
@@ -64,36 +48,26 @@ def free_scales(inside: IntArray, outside: IntArray) -> int:
 
 def solve_outputs(
     rows: FloatArray, offsets: FloatArray, at: Crossings, classes: int,
-    labelled: tuple[FloatArray, IntArray],
+    labelled: tuple[FloatArray, IntArray], blur: float,
 ) -> Model | None:  # fmt: skip
     """Solve ``F_outside = F_inside`` at all crossings for the outputs, given the hyperplanes.
+
+    Those are known up to angles of about ``blur``: singular values that small are zeros.
 
     The equations are linear and homogeneous: null vectors solve them, one for each free scale,
     of which ``labelled`` points choose a combination that obeys them.
     """
     k, s = rows.shape
-    features = np.concatenate(
-        [np.maximum(at.points @ rows.T + offsets, 0.0), at.points, np.ones((len(at), 1))], axis=1
-    )
-    size = np.sqrt((features**2).mean(axis=0))
-    size = np.where(size > 0, size, 1.0)
     q = k + s + 1
-    seen = np.unique(np.concatenate([at.inside, at.outside]))
-    number = np.full(classes, -1)
-    number[seen] = np.arange(len(seen))
-    index = np.arange(len(at))
-    matrix = np.zeros((len(at), len(seen), q))
-    matrix[index, number[at.outside]] = features / size
-    matrix[index, number[at.inside]] -= features / size
-    flat = matrix[:, 1:].reshape(len(at), -1)
+    flat, size, seen = _equations(rows, offsets, at)
     if len(flat) < flat.shape[1]:
         return None
     _, values, right = np.linalg.svd(flat, full_matrices=False)
-    least = free_scales(number[at.inside], number[at.outside])
+    least = free_scales(at.inside, at.outside)
     # More null vectors than scales: weights of units that do not switch beside a class.
-    most = max(least, int(np.count_nonzero(values < TRIVIAL * values[0])))
+    most = max(least, int(np.count_nonzero(values < np.sqrt(q) * blur * values[0])))
     best, agreement = None, -1.0
-    for count in np.unique(np.linspace(least, most, COUNTS).astype(int)):
+    for count in _doubling(least, most):
         heads = np.zeros((count, classes, q))
         heads[:, seen[1:]] = right[::-1][:count].reshape(count, -1, q) / size
         head = _obeying(heads, rows, offsets, labelled, at)
@@ -108,10 +82,66 @@ def solve_outputs(
     return best
 
 
+def _equations(
+    rows: FloatArray, offsets: FloatArray, at: Crossings
+) -> tuple[FloatArray, FloatArray, IntArray]:
+    """Return ``F_outside - F_inside`` at crossings as a matrix on the outputs' unknowns.
+
+    Columns are those of all classes seen but the first, ``(n, (m - 1) q)``, each feature over
+    its size ``(q,)``; also those classes.
+    """
+    features = np.concatenate(
+        [np.maximum(at.points @ rows.T + offsets, 0.0), at.points, np.ones((len(at), 1))], axis=1
+    )
+    size = np.sqrt((features**2).mean(axis=0))
+    size = np.where(size > 0, size, 1.0)
+    seen, number = np.unique(np.concatenate([at.inside, at.outside]), return_inverse=True)
+    inside, outside = number.reshape(2, -1)
+    index = np.arange(len(at))
+    matrix = np.zeros((len(at), len(seen), features.shape[1]))
+    matrix[index, outside] = features / size
+    matrix[index, inside] -= features / size
+    return matrix[:, 1:].reshape(len(at), -1), size, seen
+
+
+def superfluous(rows: FloatArray, offsets: FloatArray, at: Crossings) -> BoolArray:
+    """Tell which hyperplane the boundary's equations do without, if any, ``(k,)``.
+
+    One that is false, or found twice: without it the equations have null vectors as before.
+    Their residual grows manifold without a true one, but for units that are hardly ever on:
+    those are found again where the model fails.
+    """
+    flat, _, _ = _equations(rows, offsets, at)
+    dropped = np.zeros(len(rows), dtype=bool)
+    if len(flat) < flat.shape[1] or len(rows) == 0:
+        return dropped
+    gram, count = flat.T @ flat, free_scales(at.inside, at.outside)
+    unit = np.arange(flat.shape[1]) % (flat.shape[1] // max(1, len(np.unique(
+        np.concatenate([at.inside, at.outside]))) - 1))  # fmt: skip
+
+    def residual(keep: BoolArray) -> float:
+        last = [0, min(count, int(keep.sum())) - 1]
+        part = gram[np.ix_(keep, keep)]
+        return float(scipy.linalg.eigh(part, eigvals_only=True, subset_by_index=last).sum())
+
+    without = np.array([residual(unit != j) for j in range(len(rows))])
+    least = residual(np.ones(len(unit), dtype=bool))
+    dropped[np.argmin(without)] = without.min() < GROWTH**2 * least
+    return dropped
+
+
+def _doubling(least: int, most: int) -> list[int]:
+    """Return numbers from ``least`` to ``most``, each about twice the one before."""
+    found = [least]
+    while found[-1] < most:
+        found.append(min(2 * found[-1], most))
+    return found
+
+
 def _below(model: Model, unseen: IntArray, y: FloatArray) -> Model:
     """Put classes without a boundary here below the others."""
     shift = model.shift.copy()
-    shift[unseen] = -UNSEEN * np.abs(model(y)).max(initial=0.0)
+    shift[unseen] = -np.abs(model(y)).max(initial=0.0) / np.sqrt(EPS)
     return dataclasses.replace(model, shift=shift)
 
 
@@ -131,7 +161,7 @@ def _obeying(
 
     A crossing of two classes is a label as well: all others lie below.
     """
-    few = np.linspace(0, len(at) - 1, min(len(at), LINES)).astype(int)
+    few = np.linspace(0, len(at) - 1, min(len(at), 2 * len(labelled[0]))).astype(int)
     y = np.concatenate([labelled[0], at.points[few]])
     labels = np.concatenate([labelled[1], at.inside[few]])
     second = np.concatenate([labelled[1], at.outside[few]])
@@ -146,12 +176,12 @@ def _obeying(
     if len(heads) == 1:
         sign = 1.0 if np.median(np.sign(lines[:, 0])) >= 0 else -1.0
         return np.asarray(sign * heads[0])
-    lines = lines / np.maximum(np.linalg.norm(lines, axis=1, keepdims=True), 1e-300)
+    lines = lines / np.maximum(np.linalg.norm(lines, axis=1, keepdims=True), TINY)
     n, j = lines.shape
     below: Any = hstack([csr_array(-lines), -eye_array(n)])
     solution = linprog(
         np.concatenate([np.zeros(j), np.ones(n)]),
-        A_ub=below, b_ub=np.full(n, -0.1 / j),
+        A_ub=below, b_ub=np.full(n, -1.0 / len(labelled[0])),
         bounds=[(-1.0, 1.0)] * j + [(0.0, None)] * n,
     )  # fmt: skip
     weights = solution.x[:j] if solution.x is not None else np.ones(j)
@@ -166,23 +196,24 @@ class Fit:
     misfit: FloatArray
 
 
-def fit_model(model: Model, at: Crossings, *, steps: int, noise: float, within: float) -> Fit:
+def fit_model(model: Model, at: Crossings, *, noise: float, within: float) -> Fit:
     """Minimise the crossings' distances to the boundary over all parameters.
 
     With weights that forget outliers (Cauchy), as a model that lacks a unit is right where that
-    does not count: first gently, as a crossing may be off for want of a better fit only. What
-    then is more than ``within`` errors off has a full say, if that helps.
+    does not count. Crossings may be off for want of a better fit only: where many are more than
+    ``within`` errors off they have more say for a while, then a full one, if that helps.
     """
     error = _errors(model, at, noise)
-    fit = Fit(model, misfits(model, at, noise))
-    for outlying in (2.0 * within, 0.5 * within):
-        if (fit.misfit > within).any() or outlying > within:
-            fit = _descend(fit.model, at, steps, error, outlying)
-    if (fit.misfit > within).any():
-        plain = _descend(fit.model, at, steps, error, np.inf)
-        if (plain.misfit > within).sum() < (fit.misfit > within).sum():
-            return plain
-    return fit
+    best = Fit(model, misfits(model, at, noise))
+    for caps in ((0.5 * within,), (2.0 * within, 0.5 * within), (np.inf,)):
+        fit = best
+        for outlying in caps:
+            fit = _descend(fit.model, at, error, outlying)
+        if (fit.misfit > within).sum() <= (best.misfit > within).sum():
+            best = fit
+        if float((best.misfit > within).mean()) <= BLURRED:
+            break
+    return best
 
 
 def misfits(model: Model, at: Crossings, noise: float) -> FloatArray:
@@ -198,66 +229,64 @@ def _errors(model: Model, at: Crossings, noise: float) -> FloatArray:
     _, gradient = model.differences(at.points, at.inside, at.outside)
     slope = np.linalg.norm(gradient, axis=1)
     norm = np.linalg.norm(at.points, axis=1)
-    farther = np.maximum(1.0, norm / max(float(np.median(norm)), np.finfo(float).tiny))
-    flatter = np.maximum(1.0, np.median(slope) / np.maximum(slope, np.finfo(float).tiny))
+    farther = np.maximum(1.0, norm / max(float(np.median(norm)), TINY))
+    flatter = np.maximum(1.0, np.median(slope) / np.maximum(slope, TINY))
     return np.asarray(np.maximum(at.error, noise * farther * flatter))
 
 
-def _descend(model: Model, at: Crossings, steps: int, error: FloatArray, outlying: float) -> Fit:
-    """Levenberg-Marquardt.
+def _descend(model: Model, at: Crossings, error: FloatArray, outlying: float) -> Fit:
+    """Levenberg-Marquardt; ends where a step gains hardly anything.
 
     Outputs of zero solve every equation, so that the step along their scale is held at zero.
     """
-    damping = FIRST_DAMPING
-    for _ in range(steps):
+    damping = EPS**0.25
+    for _ in range(FitConfig().steps):
         value, gradient = model.differences(at.points, at.inside, at.outside)
         length = np.linalg.norm(gradient, axis=1)
         if not (length > 0).all():
             break
         misfit = np.abs(value) / (length * error)
         scale = max(1.0, float(np.median(misfit)))
-        weight = 1.0 / (length * error * np.sqrt(1.0 + (misfit / (outlying * scale)) ** 2))
+        cap = outlying * scale
+        weight = 1.0 / (length * error * np.sqrt(1.0 + (misfit / cap) ** 2))
         system = _System(
             model.jacobian(at.points, at.inside, at.outside) * weight[:, None], -value * weight,
             model.output_vector(),
         )  # fmt: skip
-        old = _loss(model, at, error, scale, outlying)
-        for _ in range(DAMPINGS):
+        old, new = _loss(model, at, error, cap), np.inf
+        while damping <= len(system.size):  # more than all equations together moves nothing
             trial = model.moved(system.step(damping))
-            new = _loss(trial, at, error, scale, outlying)
+            new = _loss(trial, at, error, cap)
             if new < old:
                 break
-            damping *= 10.0
-        else:
+            damping *= GROWTH
+        if not new < old:
             break
-        damping = max(0.01 * damping, LEAST_DAMPING)
-        model = trial
-        if old - new < GAIN * old:
+        damping, model = max(damping / GROWTH**3, EPS**2), trial
+        if old - new < np.cbrt(EPS) * old:
             break
     return Fit(model, np.abs(model.distances(at)) / error)
 
 
-def _loss(model: Model, at: Crossings, error: FloatArray, scale: float, outlying: float) -> float:
-    """Return the mean loss, infinite where the model broke down."""
-    misfit = model.distances(at) / error / scale
-    if np.isfinite(outlying):
-        loss = float(np.log1p((misfit / outlying) ** 2).mean())
-    else:
-        loss = float((misfit**2).mean())
-    return loss if np.isfinite(loss) else np.inf
+def _loss(model: Model, at: Crossings, error: FloatArray, cap: float) -> float:
+    """Return the sum of squared misfits, less for those beyond ``cap``; infinite if it broke."""
+    misfit = model.distances(at) / error
+    loss = misfit**2 if np.isinf(cap) else cap**2 * np.log1p((misfit / cap) ** 2)
+    total = float(loss.sum())
+    return total if np.isfinite(total) else np.inf
 
 
-def prune(fit: Fit, at: Crossings, *, steps: int, noise: float, within: float) -> Fit:
+def prune(fit: Fit, at: Crossings, *, noise: float, within: float) -> Fit:
     """Drop units, weakest first, without which all crossings are explained as before."""
     folded = fit.model.folded(at.points)
     if folded is not fit.model:
-        fit = fit_model(folded, at, steps=steps, noise=noise, within=within)
+        fit = fit_model(folded, at, noise=noise, within=within)
     while fit.model.width:
         strength = np.abs(fit.model.out).max(axis=0)
         weakest = np.arange(fit.model.width) == int(np.argmin(strength))
-        if float(strength.min()) > WEAK * float(strength.max()):
+        if float(strength.min()) > BLURRED * float(strength.max()):
             break
-        trial = fit_model(fit.model.without(weakest), at, steps=steps, noise=noise, within=within)
+        trial = fit_model(fit.model.without(weakest), at, noise=noise, within=within)
         if (trial.misfit > max(within, float(fit.misfit.max()))).any():
             break
         fit = trial
@@ -272,20 +301,15 @@ class _System:
         self.size = np.where(size > 0, size, 1.0)
         scaled = matrix / self.size
         held = held * self.size
-        held = held / max(float(np.linalg.norm(held)), np.finfo(float).tiny)
+        held = held / max(float(np.linalg.norm(held)), TINY)
         # As stiff as all equations together.
         scaled = np.concatenate([scaled, np.sqrt(len(self.size)) * held[None]])
         self.gram = scaled.T @ scaled
         self.right = scaled[:-1].T @ target
-        self.values: FloatArray | None = None
-        if len(self.size) <= SMALL:
-            _, self.values, self.vectors = np.linalg.svd(scaled, full_matrices=False)
 
     def step(self, damping: float) -> FloatArray:
         """Return the step for a damping, in units of the scaled columns."""
-        if self.values is not None:
-            part = (self.vectors @ self.right) / (self.values**2 + damping)
-            return np.asarray((self.vectors.T @ part) / self.size)
-        damped = self.gram + max(damping, 1e-13) * np.eye(len(self.size))
+        # Rounding makes a singular matrix slightly indefinite.
+        damped = self.gram + max(damping, len(self.size) * EPS) * np.eye(len(self.size))
         solved = scipy.linalg.cho_solve(scipy.linalg.cho_factor(damped), self.right)
         return np.asarray(solved / self.size)

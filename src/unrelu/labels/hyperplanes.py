@@ -87,7 +87,11 @@ class Hyperplanes:
         """Return those with points ``(n, s)`` on both sides."""
         above = (points @ self.rows.T + self.offsets > 0.0).sum(axis=0)
         both = (above >= 2) & (above <= len(points) - 2)
-        return Hyperplanes(self.rows[both], self.offsets[both], self.votes[both])
+        return self.take(both)
+
+    def take(self, index: BoolArray) -> Hyperplanes:
+        """Return some of them."""
+        return Hyperplanes(self.rows[index], self.offsets[index], self.votes[index])
 
     def joined(self, other: Hyperplanes) -> Hyperplanes:
         """Return these, and those of the others that are not among them.

@@ -13,8 +13,9 @@ import numpy as np
 import scipy.linalg
 
 from unrelu._types import FloatArray, IntArray
-from unrelu.labels.boundary import Crossings, locate
+from unrelu.labels.boundary import GROWTH, Crossings, locate
 from unrelu.labels.charts import Chart
+from unrelu.labels.config import EPS
 from unrelu.labels.design import predicted_crossings
 from unrelu.labels.model import Model
 
@@ -22,15 +23,9 @@ __all__ = ["lift_model"]
 
 SPARE = 2
 """Points beyond those that determine a direction: a check, and one may fail."""
-KEPT = 1 << 24
-"""Numbers in one step of all bisections beyond which only their ends are kept (128 MiB)."""
-AT_ONCE = 1 << 19
-"""Numbers asked at once: larger arrays leave the processor's caches."""
-TURNS = 6
-"""Newton steps for each direction: more than one only where a step crossed a hyperplane."""
-ROOM = 6.0
-"""A step is this part of the way to the nearest hyperplane, by what units see of a usual
-direction: twice three deviations."""
+AT_ONCE = 1 << 20
+"""Numbers asked at once: larger arrays leave the processor's caches, and of more bisections than
+that only the ends are kept."""
 
 
 def _signs(classes: int, at: Crossings) -> FloatArray:
@@ -58,26 +53,35 @@ def choose_bases(model: Model, pool: Crossings, count: int) -> Crossings:
 
 
 def lift_model(
-    model: Model, chart: Chart, rng: np.random.Generator, *, finest: float, pool: int
+    model: Model,
+    chart: Chart,
+    rng: np.random.Generator,
+    *,
+    finest: float,
+    pool: int,
+    turns: int,
+    room: float,
 ) -> tuple[Model, Crossings]:
     """Return the model on all inputs, and the crossings that were asked for it.
 
     ``finest`` is in coordinates of the chart, ``pool`` the number of points to choose from.
+    A step is one part in ``room`` of the way to the nearest hyperplane, by what units see of a
+    usual direction; ``turns`` Newton steps solve for each direction.
     """
     s = chart.dimension
     across = np.linalg.qr(chart.rows.T, mode="complete")[0][:, s:].T
     count = model.width + model.classes - 1 + SPARE
     candidates = predicted_crossings(model, chart, pool, rng, room=finest, wide=False)
     at = choose_bases(model, candidates, count)
-    room = np.abs(model.heights(at.points)).min(axis=1, initial=1.0)
-    step = chart.scale * np.minimum(room, 1.0) * np.sqrt(s) / ROOM
+    nearest = np.abs(model.heights(at.points)).min(axis=1, initial=1.0)
+    step = chart.scale * np.minimum(nearest, 1.0) * np.sqrt(s) / room
     asked = _ask_across(chart, at, across, step, finest)
     offset = np.full((len(at), len(across)), np.nan)
     start = chart.inputs(at.points)
     for i, (directions, found) in enumerate(asked):
         moved = found.points - start[i] - step[i] * across[directions]
         offset[i, directions] = (moved * found.directions).sum(axis=1) / chart.scale
-    seen = _solve_directions(model, at, step, offset)
+    seen = _solve_directions(model, at, step, offset, turns)
     k, scale2 = model.width, chart.scale**2
     rows = model.rows @ chart.rows / scale2 + seen[:, :k].T @ across
     skip = model.skip @ chart.rows / scale2
@@ -101,7 +105,7 @@ def _ask_across(
     What a bisection asks on its way is kept only where that is small.
     """
     q, d = across.shape
-    large = len(at) * q * d > KEPT
+    large = len(at) * q * d > AT_ONCE
     size = max(1, AT_ONCE // d)
     found = []
     for i in range(len(at)):
@@ -131,7 +135,7 @@ def _ask_block(
     with nullcontext() if keep else chart.target.unrecorded():
         offset, error = locate(
             Chart.whole(chart.target), base, directions, inside, outside, guess=np.zeros(q),
-            half=half, finest=finest * chart.scale, reach=64.0 * half,
+            half=half, finest=finest * chart.scale, reach=GROWTH**3 * half,
         )  # fmt: skip
     good = np.flatnonzero(np.isfinite(offset))
     points = base[good] + offset[good, None] * direction
@@ -144,7 +148,7 @@ def _ask_block(
 
 
 def _solve_directions(
-    model: Model, at: Crossings, step: FloatArray, offset: FloatArray
+    model: Model, at: Crossings, step: FloatArray, offset: FloatArray, turns: int
 ) -> FloatArray:
     """Solve for what units and outputs see of each direction, ``(q, k + m - 1)``.
 
@@ -164,7 +168,7 @@ def _solve_directions(
     size = (np.linalg.norm(gradient, axis=1) * step)[:, None]
     seen = np.zeros((q, k + model.classes - 1))
     best, least = seen, np.full(q, np.inf)
-    for _ in range(TURNS):
+    for _ in range(turns):  # more than one only where a step crossed a hyperplane
         z = heights + step[:, None, None] * seen[None, :, :k]
         on = z > 0.0
         value = np.einsum("nqk,nk->nq", z * on, weights) + affine + signs @ seen[:, k:].T
@@ -180,6 +184,6 @@ def _solve_directions(
             axis=2,
         )
         slopes = np.where(found[:, :, None], slopes / size[:, :, None], 0.0).transpose(1, 0, 2)
-        change = np.einsum("qxn,nq->qx", np.linalg.pinv(slopes, rcond=1e-12), value)
+        change = np.einsum("qxn,nq->qx", np.linalg.pinv(slopes, rcond=n * EPS), value)
         seen = seen - change
     return best

@@ -8,12 +8,9 @@ import numpy as np
 
 from unrelu._types import BoolArray, FloatArray, IntArray
 from unrelu.labels.boundary import Crossings
+from unrelu.labels.config import EPS, TINY
 
 __all__ = ["Model"]
-
-
-UNSEEN = 1e3
-"""How far below all others an output lies whose class was not seen, over their size."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +76,7 @@ class Model:
     def distances(self, at: Crossings) -> FloatArray:
         """Return how far the model's boundary is from crossings, with a sign, ``(n,)``."""
         value, gradient = self.differences(at.points, at.inside, at.outside)
-        return np.asarray(value / np.maximum(np.linalg.norm(gradient, axis=1), 1e-300))
+        return np.asarray(value / np.maximum(np.linalg.norm(gradient, axis=1), TINY))
 
     def jacobian(self, y: FloatArray, inside: IntArray, outside: IntArray) -> FloatArray:
         """Return the derivatives of the differences by all unknowns, ``(n, p)``.
@@ -176,7 +173,7 @@ class Model:
         more = classes - self.classes
         if more <= 0:
             return self
-        low = -UNSEEN * (1.0 + np.abs(self.shift).max(initial=0.0))
+        low = -(1.0 + np.abs(self.shift).max(initial=0.0)) / np.sqrt(EPS)
         return dataclasses.replace(
             self, out=np.concatenate([self.out, np.zeros((more, self.width))]),
             skip=np.concatenate([self.skip, np.zeros((more, self.skip.shape[1]))]),

@@ -2,40 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
-from unrelu.core.run import reported_stage
+from unrelu._types import FloatArray
+from unrelu.core.price import price_labels
+from unrelu.core.run import Run
 from unrelu.labels.boundary import Crossings, find_near
 from unrelu.labels.charts import Chart, Target
-from unrelu.labels.config import LabelsConfig
+from unrelu.labels.config import DISTANCES, LEVER, LabelsConfig
 from unrelu.labels.design import ask_predicted, predicted_crossings, stays
 from unrelu.labels.fit import fit_model, misfits, solve_outputs
 from unrelu.labels.hyperplanes import Hyperplanes
 from unrelu.labels.lift import lift_model
 from unrelu.labels.model import Model
-from unrelu.progress import Progress
-from unrelu.result import StageReport
+from unrelu.labels.record import contradictions, resolvable
+from unrelu.lines.domains import Domain
 
 __all__ = ["LabelsRun", "OneLabel"]
 
-DRAWS = 64
-"""Typical inputs asked at a time in search of two labels."""
-STEPS = 40
-"""Steps of a fit at most; most end after six."""
-LIFT_POOL = 4096
-"""Segments drawn for the lift, of which roomy points are taken."""
-CHECKS = 256
-"""Boundary points at which a model is compared with the target, by two labels each."""
-FOLLOWS = 6
-"""How often a model is fitted again to points where it failed."""
-DISTINCT = 1e-7
-"""Least distance within which predicted boundary points are expected, in units of the inputs."""
-LEVER = 1e3
-"""The same, over the labels' resolution: units that few crossings switch are known less well."""
 JOINT = 3200
 """Parameters up to which all are fitted at once: the normal equations take their cube."""
 
@@ -47,11 +35,9 @@ class OneLabel(Exception):
 class LabelsRun:
     """What a run knows: labels, the noise, a chart and its hyperplanes, a model."""
 
-    def __init__(
-        self, target: Target, rng: np.random.Generator, progress: Progress, config: LabelsConfig
-    ) -> None:
-        self.target, self.rng, self.progress, self.config = target, rng, progress, config
-        self.stages: list[StageReport] = []
+    def __init__(self, base: Run, domain: Domain, config: LabelsConfig) -> None:
+        self.base, self.rng, self.config = base, base.rng, config
+        self.target = target = Target(base.target, domain)
         self.model: Model | None = None
         self.noise = 0.0
         self.asked = Crossings.none(target.domain.dimension)
@@ -60,18 +46,22 @@ class LabelsRun:
         self.whole = Chart.whole(target)
         self.trusted, self.worst = False, 0
         self.labelled = np.empty((0, self.whole.dimension)), np.empty(0, np.intp)
-        self.expect: Callable[[int], None] = lambda units: None
+
+    def expect(self, units: int) -> None:
+        """Plan for as many units."""
+        oracle = self.base.target
+        oracle.allowance.plan(price_labels(oracle.input_dim, len(self.target.names), units))
 
     @contextmanager
     def stage(self, name: str) -> Iterator[dict[str, Any]]:
         """Count labels and time of one stage; details may be added to the dict."""
-        self.progress.update(name, 0, None)
+        self.base.progress.update(name, 0, None)
         try:
-            with reported_stage(self.target.oracle, self.stages, name) as details:
+            with self.base.stage(name) as details:
                 yield details
         finally:
-            spent = self.stages[-1].queries
-            self.progress.update(name, 1, 1, f"{spent:,} labels {details}")
+            spent = self.base.stages[-1].queries
+            self.base.progress.update(name, 1, 1, f"{spent:,} labels {details}")
 
     # ------------------------------------------------------------------ look
 
@@ -80,7 +70,7 @@ class LabelsRun:
         with self.stage("look") as details:
             for _ in range(self.config.rounds):
                 before = len(self.target.names)
-                x = self.target.domain.draw(DRAWS, self.rng)
+                x = self.target.domain.draw(self.config.draws, self.rng)
                 labels = self.target.ask(x)
                 self.labelled = (
                     np.concatenate([self.labelled[0], x]),
@@ -116,7 +106,9 @@ class LabelsRun:
                 chart,
                 self.rng,
                 finest=self.noise / chart.scale / 2.0,
-                pool=LIFT_POOL,
+                pool=2 * self.config.rounds * self.config.checks,
+                turns=self.config.rounds,
+                room=self.config.margin,
             )
             self.asked = self.asked.joined(asked)
             off = np.abs(lifted.distances(asked))
@@ -132,16 +124,19 @@ class LabelsRun:
         if (misfits(model, self.asked, self.noise) <= margin**2).all():
             return model
         with self.stage("fit") as details:
-            fit = fit_model(model, self.asked, steps=STEPS, noise=self.noise, within=margin)
+            fit = fit_model(model, self.asked, noise=self.noise, within=margin)
             bad = fit.misfit > margin
             if bad.any():  # outputs may be far off where no chart has shown them
                 solved = solve_outputs(
-                    model.rows, model.offsets, self.asked, len(self.target.names), self.labelled
+                    model.rows,
+                    model.offsets,
+                    self.asked,
+                    len(self.target.names),
+                    self.labelled,
+                    margin * 2.0**-self.config.bits,
                 )
                 if solved is not None:
-                    other = fit_model(
-                        solved, self.asked, steps=STEPS, noise=self.noise, within=margin
-                    )
+                    other = fit_model(solved, self.asked, noise=self.noise, within=margin)
                     fit = other if (other.misfit > margin).sum() < bad.sum() else fit
             details |= {"points": len(self.asked), "misfit": float(np.median(fit.misfit)),
                         "bad": int((fit.misfit > margin).sum())}  # fmt: skip
@@ -152,16 +147,22 @@ class LabelsRun:
 
         The better of this model and the last one is kept.
         """
-        within = max(DISTINCT, LEVER * self.noise)
-        for turn in range(FOLLOWS + 1):
+        within, checks = max(DISTANCES[-1], LEVER * self.noise), self.config.checks
+        for turn in range(self.config.rounds + 1):
             model = self.polish(model.padded(len(self.target.names)))
-            failed = self.failing(model, CHECKS, within)
-            if len(failed) == 0 or turn == FOLLOWS or model.unknowns > JOINT:
+            failed = self.failing(model, checks, within)
+            against = self.contradicting(model)[1][: checks // 4]
+            if (
+                len(failed) + len(against) == 0
+                or turn == self.config.rounds
+                or model.unknowns > JOINT
+            ):
                 break
-            self.follow(failed, CHECKS // 4)
-        if self.model is None or len(failed) < self.worst:
-            self.model, self.worst = model, len(failed)
-            self.trusted = len(failed) < CHECKS // 2
+            self.follow(failed, against, checks // 4)
+        wrong = len(failed) + len(against)
+        if self.model is None or wrong <= self.worst:
+            self.model, self.worst = model, wrong
+            self.trusted = len(failed) < checks // 2
         return failed
 
     def failing(self, model: Model, count: int, within: float) -> Crossings:
@@ -173,7 +174,12 @@ class LabelsRun:
             details |= {"points": len(at), "wrong": int(wrong.sum())}
         return at.take(wrong)
 
-    def follow(self, failed: Crossings, most: int) -> None:
+    def contradicting(self, model: Model) -> tuple[int, FloatArray]:
+        """Count the answers of the run that contradict a model, and return some of the inputs."""
+        code = {name: i for i, name in enumerate(self.target.names)}
+        return contradictions(self.target.oracle.record, model, code, resolvable(self.noise))
+
+    def follow(self, failed: Crossings, against: FloatArray, most: int) -> None:
         """Find the boundary where a model failed, for the next fit."""
         with self.stage("check") as details:
             at = failed.take(self.rng.permutation(len(failed))[:most])
@@ -181,6 +187,7 @@ class LabelsRun:
                 self.whole, at, half=self.config.step, finest=self.noise / 2.0, reach=8.0
             )
             lost = np.isnan(found.error)
-            near = find_near(self.whole, at.points[lost], self.rng, self.noise / 2.0)
+            places = np.concatenate([at.points[lost], against])
+            near = find_near(self.whole, places, self.rng, self.noise / 2.0)
             self.asked = self.asked.joined(found.take(~lost)).joined(near)
             details |= {"followed": len(at), "near": len(near)}

@@ -16,24 +16,15 @@ from unrelu.labels.boundary import (
     measure_noise,
 )
 from unrelu.labels.charts import Chart
-from unrelu.labels.design import ask_predicted, choose, predicted_crossings, stays
-from unrelu.labels.fit import Fit, fit_model, misfits, prune, solve_outputs
+from unrelu.labels.design import ask_predicted, choose, predicted_pool, stays
+from unrelu.labels.fit import Fit, fit_model, misfits, prune, solve_outputs, superfluous
 from unrelu.labels.hyperplanes import BLURRED, Hyperplanes, pair_up
 from unrelu.labels.missing import missing_hyperplanes
 from unrelu.labels.model import Model
-from unrelu.labels.run import DRAWS, STEPS, LabelsRun
+from unrelu.labels.run import LabelsRun
 from unrelu.labels.walks import Explorer, Precision
 
 __all__ = ["ChartSearch"]
-
-OVER = 1.2
-"""Crossings of a class over the unknowns of its output, before these are solved for."""
-GROWING = 0.25
-"""Part by which their number grows with every turn that failed."""
-STUCK = 0.02
-"""Part of a chart's points that may stay unexplained after several turns of its search."""
-POOL = 40
-"""Segments drawn for every unknown, of which a model chooses where to ask."""
 
 
 class ChartSearch:
@@ -62,7 +53,7 @@ class ChartSearch:
         seeds = Crossings.none(chart.dimension)
         with run.stage("search"):
             self._draw(chart.coordinates(run.target.examples[: chart.dimension]))
-            self._draw(chart.draw(DRAWS // 2, self.rng))
+            self._draw(chart.draw(self.config.draws // 2, self.rng))
             explorer = self._explorer()
         for _ in range(self.config.rounds):
             with run.stage("search") as details:
@@ -97,7 +88,7 @@ class ChartSearch:
         step = max(step, noise * 2.0**config.bits)
         return Explorer(
             chart, self.rng, Precision(step, step * 2.0**-config.bits, noise),
-            margin=config.margin, tangents=config.tangents,
+            margin=config.margin, candidates=config.draws // 2, tangents=config.dimension,
         )  # fmt: skip
 
     def _explore(self, explorer: Explorer, seeds: Crossings) -> Hyperplanes:
@@ -106,7 +97,7 @@ class ChartSearch:
         before = len(explorer.places)
         explorer.add(seeds)
         if len(explorer.places) == before:  # nowhere to go on from
-            self._draw(self.chart.draw(DRAWS // 2, self.rng))
+            self._draw(self.chart.draw(self.config.draws // 2, self.rng))
             seeds = find_crossings(
                 self.chart, self.draws, self.labels, config.starts, self.rng,
                 explorer.precision.finest,
@@ -116,7 +107,7 @@ class ChartSearch:
         found = self.known.joined(pair_up(explorer.duals, config.margin))
         while explorer.sweep(found, config.starts):
             found = self.known.joined(pair_up(explorer.duals, config.margin))
-            self.run.progress.update(
+            self.run.base.progress.update(
                 "search", len(explorer.duals), None, f"{len(found)} hyperplanes"
             )
         return found
@@ -128,13 +119,17 @@ class ChartSearch:
         config, chart = self.config, explorer.chart
         finest = explorer.precision.finest
         none = Crossings.none(chart.dimension)
+        self.turns += 1
         self._top_up(explorer, len(found))
         rough, off = self._rough(explorer, found)
         details["off"] = off
+        if rough is not None and not off < BLURRED:  # a fit of all may mend that
+            self._top_up(explorer, len(found), int(config.surplus * rough.unknowns))
+            rough, off = self._rough(explorer, found)
         if rough is None or not off < BLURRED:
             return None, none
         half = max(off, 16.0 * finest)
-        pool = predicted_crossings(rough, chart, POOL * rough.unknowns, self.rng, room=half)
+        pool = predicted_pool(rough, chart, self.rng, half)
         count = max(0, int(config.surplus * rough.unknowns) - len(explorer.crossings))
         design = pool.take(choose(rough, pool, count))
         at = ask_predicted(chart, design, half=half, finest=finest, reach=1.0)
@@ -166,9 +161,9 @@ class ChartSearch:
         for trial in trials:
             if trial is None:
                 continue
-            away = float(np.quantile(np.abs(trial.distances(at)), 0.9))
             if len(at) >= self.config.surplus * trial.unknowns:
                 trial = self._fit(explorer, trial).model
+            away = float(np.quantile(np.abs(trial.distances(at)), self.config.useful))
             misfit = misfits(trial, at, explorer.precision.finest)
             right = float((misfit <= self.config.margin).mean())
             if right > most or best is None:
@@ -177,15 +172,18 @@ class ChartSearch:
 
     def _solved(self, explorer: Explorer, found: Hyperplanes) -> Model | None:
         """Return the outputs that the crossings allow on hyperplanes."""
-        split, asked = found.splitting(explorer.crossings.points), self.labels >= 0
+        at, asked = explorer.crossings, self.labels >= 0
+        split = found.splitting(at.points)
+        while (extra := superfluous(split.rows, split.offsets, at)).any():
+            split = split.take(~extra)
         return solve_outputs(
-            split.rows, split.offsets, explorer.crossings, len(self.run.target.names),
-            (self.draws[asked], self.labels[asked]),
+            split.rows, split.offsets, at, len(self.run.target.names),
+            (self.draws[asked], self.labels[asked]), self.config.margin * 2.0**-self.config.bits,
         )  # fmt: skip
 
     def _fit(self, explorer: Explorer, model: Model) -> Fit:
         return fit_model(
-            model, explorer.crossings, steps=STEPS, noise=explorer.precision.finest,
+            model, explorer.crossings, noise=explorer.precision.finest,
             within=self.config.margin,
         )  # fmt: skip
 
@@ -204,15 +202,18 @@ class ChartSearch:
             if not (trial.misfit > margin).sum() < len(bad):
                 return fit
             fit = trial
-        return prune(fit, at, steps=STEPS, noise=noise, within=margin)
+        return prune(fit, at, noise=noise, within=margin)
 
-    def _top_up(self, explorer: Explorer, units: int) -> None:
-        """Find crossings of every class, as many as its output has unknowns and some more."""
+    def _top_up(self, explorer: Explorer, units: int, least: int = 0) -> None:
+        """Find crossings of every class, as many as its output has unknowns and some more.
+
+        Or ``least`` crossings of all classes together.
+        """
         chart, finest = explorer.chart, explorer.precision.finest
-        self.turns += 1  # what did not suffice is not asked for in vain: every turn more
         classes = len(self.run.target.names)  # a crossing serves two of them
         each = 2.0 * (classes - 1) / classes * (units + chart.dimension + 1)
-        need = int(OVER * each * (1.0 + (self.turns - 1) * GROWING)) + 1
+        more = (self.turns - 1) / self.config.rounds  # what did not suffice is not asked in vain
+        need = max(2 * least // classes, int(each * (self.config.surplus + more)) + 1)
         for c in range(classes):
             at = explorer.crossings
             missing = need - int(((at.inside == c) | (at.outside == c)).sum())
@@ -236,7 +237,7 @@ class ChartSearch:
         Where turns of the search did not help the whole of the inputs may; the certificate has
         the last word.
         """
-        few = STUCK if self.turns > self.config.rounds // 4 else 0.0
+        few = BLURRED if self.turns > self.config.rounds // 4 else 0.0
         return float(wrong.mean() if len(wrong) else 0.0) <= few
 
     def _seeds(self, explorer: Explorer, bad: Crossings, lost: Crossings) -> Crossings:
@@ -258,7 +259,7 @@ class ChartSearch:
         config, chart, finest = self.config, explorer.chart, explorer.precision.finest
         within = GROWTH**3 * finest
         for turn in range(config.rounds):
-            pool = predicted_crossings(model, chart, POOL * model.unknowns, self.rng, room=within)
+            pool = predicted_pool(model, chart, self.rng, within)
             at = pool.take(choose(model, pool, int(config.surplus * model.unknowns)))
             wrong = ~stays(chart, at, within)
             at = at.take(wrong)
@@ -285,13 +286,13 @@ class ChartSearch:
         config, chart = self.config, explorer.chart
         noise, finest = explorer.precision.noise, explorer.precision.finest
         room = GROWTH**3 * finest
-        pool = predicted_crossings(model, chart, POOL * model.unknowns, self.rng, room=room)
+        pool = predicted_pool(model, chart, self.rng, room)
         at = pool.take(choose(model, pool, int(config.surplus * model.unknowns)))
         at = ask_predicted(chart, at, half=finest, finest=noise / 2.0, reach=1.0)
         lost = np.isnan(at.error)
         kept = at.take(~lost)
-        fit = fit_model(model, kept, steps=STEPS, noise=noise, within=config.margin)
-        fit = prune(fit, kept, steps=STEPS, noise=noise, within=config.margin)
+        fit = fit_model(model, kept, noise=noise, within=config.margin)
+        fit = prune(fit, kept, noise=noise, within=config.margin)
         bad = fit.misfit > config.margin**2
         details |= {"units": fit.model.width, "points": len(at), "bad": int(bad.sum()),
                     "lost": int(lost.sum()), "misfit": float(np.median(fit.misfit))}  # fmt: skip

@@ -14,16 +14,9 @@ import numpy as np
 from unrelu._types import BoolArray, FloatArray, IntArray
 from unrelu.labels.boundary import GROWTH, Crossings, locate, measure_normals
 from unrelu.labels.charts import Chart
-from unrelu.labels.hyperplanes import Duals, Hyperplanes
+from unrelu.labels.hyperplanes import BLURRED, Duals, Hyperplanes
 
 __all__ = ["Explorer", "Place", "Precision"]
-
-CANDIDATES = 32
-"""Tangents drawn for a walk, of which the one with most unknown ground before it is taken."""
-LONGEST = 0.2
-"""Longest step for a normal, in coordinates of a chart: about the distance of hyperplanes."""
-SHARP = 2.0**-10
-"""Error of a row read off a dual point (radians) from which on it is not measured again."""
 
 
 @dataclasses.dataclass
@@ -62,10 +55,13 @@ class Explorer:
 
     def __init__(
         self, chart: Chart, rng: np.random.Generator, precision: Precision, *,
-        margin: float, tangents: int,
+        margin: float, candidates: int, tangents: int,
     ) -> None:  # fmt: skip
         self.chart, self.rng, self.precision = chart, rng, precision
-        self.margin, self.tangents = margin, tangents
+        self.margin, self.candidates, self.tangents = margin, candidates, tangents
+        # Error of a row (radians) from which on it is not measured again: pairs of such rows
+        # are far from being blurred.
+        self.sharp = BLURRED / margin**2
         self.places: list[Place] = []
         self.crossings = Crossings.none(chart.dimension)
         self.duals = Duals.none(chart.dimension)
@@ -117,7 +113,7 @@ class Explorer:
         """Choose a direction for each place, and how far to walk: up to the first known wall."""
         s, tangents, ends = self.chart.dimension, [], []
         for place in active:
-            tau = self.rng.standard_normal((CANDIDATES, s))
+            tau = self.rng.standard_normal((self.candidates, s))
             tau -= np.outer(tau @ place.normal, place.normal)
             tau /= np.linalg.norm(tau, axis=1, keepdims=True)
             rows = np.concatenate([known.rows, *(w[None] for w, _ in place.walls)])
@@ -216,12 +212,12 @@ class Explorer:
         normal = np.array([p.normal for p in places]).reshape(other.shape)
         angle = np.array([p.angle for p in places])
         sine = np.sqrt(np.maximum(1.0 - (normal * other).sum(axis=1) ** 2, 0.0))
-        weak = np.flatnonzero(good & (angle > 2.0 * SHARP * sine) & (sine > angle))
+        weak = np.flatnonzero(good & (angle > 2.0 * self.sharp * sine) & (sine > angle))
         if len(weak) == 0:
             return
-        ratio = SHARP * sine[weak] / np.sqrt(s)
+        ratio = self.sharp * sine[weak] / np.sqrt(s)
         fine = np.maximum(ratio * precision.step, 2.0 * precision.noise)
-        step = np.clip(fine / ratio, precision.step, LONGEST)
+        step = np.clip(fine / ratio, precision.step, 1.0 / s)  # where hyperplanes are
         tangent = (
             tangents[weak] - (tangents[weak] * other[weak]).sum(axis=1)[:, None] * other[weak]
         )

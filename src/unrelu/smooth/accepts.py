@@ -12,15 +12,11 @@ from unrelu.lines.facts import Facts, Merit, Offer
 from unrelu.progress import Progress
 from unrelu.result import RecoveryResult
 from unrelu.smooth.algorithm import extract_smooth
+from unrelu.smooth.config import SmoothConfig
 
 __all__ = ["smooth_layer"]
 
 SMOOTH = "extract_smooth"
-
-PER_PARAMETER = (2.0, 30.0)
-"""Queries for each parameter, of the benchmarks' tables: most go to second derivatives."""
-CERTIFICATE = 4_000
-"""And for the look and the certificate."""
 
 
 def smooth_layer(facts: Facts) -> Offer | None:
@@ -40,10 +36,23 @@ def smooth_layer(facts: Facts) -> Offer | None:
 
 
 def _price(facts: Facts) -> Price:
-    seen = facts.diagnosis
-    low, high = (rank * (seen.input_dim + 1.0 + seen.output_dim) for rank in facts.ranks)
-    least, most = PER_PARAMETER
-    return round(least * low) + CERTIFICATE, round(most * high) + 2 * CERTIFICATE
+    """Gradients, second derivatives, profiles, typical inputs and the certificate.
+
+    At most second derivatives are taken again and again, and lines far out searched.
+    """
+    seen, config = facts.diagnosis, SmoothConfig()
+    d, m = seen.input_dim, seen.output_dim
+    places = max(2, -(-config.hessians // m))
+
+    def cost(k: float, turns: int) -> int:
+        gradients = 2.0 * d * (k / m + config.extra + config.hessians)
+        second = turns * places * (k + 1.0) ** 2
+        rest = k * config.profile + config.rows * (k * (d + 1.0 + m) / m + d)
+        return round(gradients + second + rest) + 3 * config.samples
+
+    low, high = facts.ranks
+    lines = config.tries * config.samples * config.hessians
+    return cost(low, 1), cost(high, config.tries) + lines
 
 
 def _smooth(

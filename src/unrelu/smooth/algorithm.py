@@ -44,17 +44,15 @@ from typing import Any, Literal
 
 import numpy as np
 
-from unrelu._random import RandomState, as_generator
+from unrelu._random import RandomState
 from unrelu._types import FloatArray
 from unrelu.core.activations import SMOOTH, Activation, activation
-from unrelu.core.breakdown import Breakdown, as_breakdown
 from unrelu.core.explain import explained
-from unrelu.core.record import remembered, with_plan
-from unrelu.errors import BudgetExhausted
+from unrelu.core.run import Run
 from unrelu.lines.domains import as_domain
 from unrelu.networks import Network
-from unrelu.progress import Progress, as_progress
-from unrelu.result import Certificate, Provenance, RecoveryResult, Status
+from unrelu.progress import Progress
+from unrelu.result import Certificate, RecoveryResult, Status
 from unrelu.smooth.certify import Verdict, certify_layer
 from unrelu.smooth.config import SmoothConfig
 from unrelu.smooth.copies import spline_copy
@@ -63,7 +61,7 @@ from unrelu.smooth.fit import Layer
 from unrelu.smooth.layers import Found, Start, as_network, settle
 from unrelu.smooth.norms import invariances
 from unrelu.smooth.profiles import Profile, fit_profile, measure_profiles, rank_activations
-from unrelu.smooth.rows import MIXED, Rows, find_rows, span_of_rows
+from unrelu.smooth.rows import Rows, find_rows, span_of_rows
 from unrelu.smooth.run import SmoothRun
 
 __all__ = ["SmoothConfig", "SmoothResult", "extract_smooth"]
@@ -147,30 +145,24 @@ def extract_smooth(
         RECOVERED promises that the network agreed with the target at every held-out point and
         at every answer of the run. For probabilities the network gives logits, one of them 0.
     """
-    target = remembered(oracle)
-    if budget is not None:
-        target.meter.budget = budget
-    config = SmoothConfig() if config is None else config
-    provenance = Provenance(
-        algorithm="extract_smooth",
-        seed=rng if isinstance(rng, int) else None,
+    base = Run(
+        oracle, algorithm="extract_smooth", rng=rng, budget=budget, progress=progress,
         options={"answers": answers},
-        target=target.identity,
-    )
-    domain = as_domain("all", target.input_dim)
-    run = SmoothRun(target, domain, as_generator(rng), as_progress(progress), config)
+    )  # fmt: skip
+    target = base.target
+    run = SmoothRun(base, as_domain("all", target.input_dim), config or SmoothConfig())
     state = _Progress()
-    try:
-        with as_breakdown():
-            run.look(answers)
-            run.calibrate()
-            status, message = _recover(run, state)
-    except BudgetExhausted as error:
-        status, message = Status.BUDGET_EXHAUSTED, f"{error}; what was found is returned"
-    except Breakdown as error:
-        status, message = Status.NUMERICAL_FAILURE, str(error)
-    result = _result(run, state, status, message, provenance)
-    return with_plan(explained(target, result, result.answers), target, oracle)
+
+    def steps() -> SmoothResult:
+        run.look(answers)
+        run.calibrate()
+        return _result(run, state, *_recover(run, state))
+
+    return base.ended(
+        steps,
+        lambda status, message: _result(run, state, status, message),
+        lambda result: explained(target, result, result.answers),
+    )
 
 
 def _recover(run: SmoothRun, state: _Progress) -> tuple[Status, str]:
@@ -191,7 +183,7 @@ def _recover(run: SmoothRun, state: _Progress) -> tuple[Status, str]:
         details |= {"mixed": state.rows.mixed}
     if state.rows.straight:
         return _copied(run, state)
-    if state.rows.mixed <= MIXED:
+    if state.rows.shared:
         with run.stage("profiles") as details:
             state.profiles = measure_profiles(run, state.rows)
             starts = _starts(state.profiles)
@@ -219,7 +211,7 @@ def _copied(run: SmoothRun, state: _Progress) -> tuple[Status, str]:
             f"{seen}, but the target is straight around most points: piecewise linear, or of "
             "units much steeper than typical inputs are long; try extract_two_layer"
         )
-    if rows.mixed > MIXED:
+    if not rows.shared:
         return Status.ASSUMPTION_VIOLATED, (
             f"{seen}, in which second derivatives share no basis ({rows.mixed:.0%} is off the "
             "diagonal): more than one hidden layer, attention or normalisation, or more units "
@@ -314,7 +306,7 @@ def _judged(run: SmoothRun, found: Found, verdict: Verdict) -> tuple[Status, str
             f"{verdict.certificate}; units that bend at few inputs are missing, or there is more "
             "than one hidden layer; try another seed"
         )
-    if found.margin < run.config.unsure:
+    if found.margin < run.config.margin:
         return Status.APPROXIMATED, (
             f"{units}; {sure}: answers are too coarse to tell; {verdict.certificate}"
         )
@@ -326,9 +318,7 @@ def _judged(run: SmoothRun, found: Found, verdict: Verdict) -> tuple[Status, str
     return Status.RECOVERED, f"{units}; {sure}; {verdict.certificate}"
 
 
-def _result(
-    run: SmoothRun, state: _Progress, status: Status, message: str, provenance: Provenance
-) -> SmoothResult:
+def _result(run: SmoothRun, state: _Progress, status: Status, message: str) -> SmoothResult:
     network: Network | None = None
     if state.layer is not None and state.phi is not None:
         network = as_network(run, state.layer, state.phi)
@@ -337,10 +327,10 @@ def _result(
         status=status,
         message=message,
         queries=run.oracle.queries,
-        provenance=provenance,
+        provenance=run.base.provenance,
         network=network,
         certificate=state.certificate,
-        stages=tuple(run.stages),
+        stages=tuple(run.base.stages),
         width=0 if state.layer is None else len(state.layer.weights),
         activation="" if state.phi is None else state.phi.name,
         runner_up="" if found is None else found.runner_up,

@@ -8,17 +8,12 @@ import numpy as np
 
 from unrelu._types import FloatArray
 from unrelu.core.activations import Activation
+from unrelu.core.explain import EXACT, NOISE_MULTIPLE
 from unrelu.result import Certificate
 from unrelu.smooth.fit import Layer
 from unrelu.smooth.run import SmoothRun
 
 __all__ = ["Verdict", "certify_layer"]
-
-_ROOM = 3.0  # times the largest deviation met is what is stated ...
-_ROOM_NOISE = 5.0  # ... and so many deviations of an answer, at least
-_FLOOR = 1e-8  # of the spread: deviations below are always accepted
-_LINES = 4  # on which half of the other points lie
-_FAR = 8.0  # times typical inputs is how far the other half goes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,11 +34,12 @@ class Verdict:
 def _others(run: SmoothRun, count: int) -> FloatArray:
     """Draw points farther out than typical ones, and points on lines through typical ones."""
     far = run.draw(count // 2)
-    far *= np.exp(run.rng.uniform(0.0, np.log(_FAR), size=(len(far), 1)))
-    ends = run.draw(2 * _LINES).reshape(2, _LINES, 1, -1)
-    t = run.rng.uniform(-1.0, 2.0, size=(_LINES, (count - count // 2) // _LINES, 1))
-    lines = ends[0] + t * (ends[1] - ends[0])
-    return np.concatenate([far, lines.reshape(-1, far.shape[1])])
+    far *= np.exp(run.rng.uniform(0.0, 2.0 * np.log(run.config.wide), size=(len(far), 1)))
+    lines = run.config.hessians
+    ends = run.draw(2 * lines).reshape(2, lines, 1, -1)
+    t = run.rng.uniform(-1.0, 2.0, size=(lines, (count - count // 2) // lines, 1))
+    between = ends[0] + t * (ends[1] - ends[0])
+    return np.concatenate([far, between.reshape(-1, far.shape[1])])
 
 
 def certify_layer(run: SmoothRun, layer: Layer, phi: Activation) -> Verdict:
@@ -67,12 +63,14 @@ def certify_layer(run: SmoothRun, layer: Layer, phi: Activation) -> Verdict:
     spread = np.maximum(typical.std(axis=0), run.noise)
     growth = np.maximum(1.0, np.linalg.norm(points, axis=1) / run.domain.scale)
     level = run.deviations(answers)[:, None] * growth[:, None] * run.noise
-    limit = np.maximum(config.accept * level, _FLOOR * growth[:, None] * spread)
+    # Deviations far below what counts as exact are always accepted.
+    floor = EXACT / config.margin**2 * spread
+    limit = np.maximum(NOISE_MULTIPLE * level, growth[:, None] * floor)
     over = (deviation > limit).any(axis=1)
     largest = deviation[:samples].max(axis=0)
-    tolerances = np.maximum(np.maximum(_ROOM * largest, _ROOM_NOISE * run.noise), _FLOOR * spread)
+    tolerances = np.maximum(run.config.fits * np.maximum(largest, run.noise), floor)
     tolerances = np.minimum(tolerances, np.maximum(largest, limit[:samples].max(axis=0)))
-    least = config.exact * spread if run.exact else config.exact_noise * run.noise
+    least = EXACT * spread if run.exact else config.margin**2 * run.noise
     certificate = Certificate.from_deviations(
         deviation[:samples],
         scale=float(spread.max()),

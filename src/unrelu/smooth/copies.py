@@ -12,8 +12,6 @@ from unrelu.smooth.run import SmoothRun
 
 __all__ = ["spline_copy"]
 
-_KNOTS = 65  # of a profile: eight for each deviation of a typical input
-
 
 def spline_copy(run: SmoothRun, rows: Rows) -> tuple[Layer, Activation]:
     """Ask each unit's profile at many points, and return units that follow it.
@@ -21,12 +19,13 @@ def spline_copy(run: SmoothRun, rows: Rows) -> tuple[Layer, Activation]:
     A unit with several outputs has one profile, that of the outputs in which it bends most.
     """
     reach, (k, d) = run.config.reach, rows.directions.shape
-    t = np.linspace(-reach, reach, _KNOTS)
+    knots = run.config.knots  # eight for each deviation of a typical input
+    t = np.linspace(-reach, reach, knots)
     base = run.draw(1)[0]
     base = base - rows.basis.T @ (rows.basis @ base)
     with run.stage("copy"):
         places = base + t[None, :, None] * rows.duals[:, None, :]
-        answers = run.ask(places.reshape(-1, d)).reshape(k, _KNOTS, -1)
+        answers = run.ask(places.reshape(-1, d)).reshape(k, knots, -1)
         points = run.draw(4 * (k + d + 1))
         seen = run.ask(points)
     if not np.isfinite(answers).all():

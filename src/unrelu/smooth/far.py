@@ -19,6 +19,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from unrelu._types import BoolArray, FloatArray, IntArray
 from unrelu.core.activations import Activation, activation
+from unrelu.core.explain import NOISE_MULTIPLE
+from unrelu.smooth.config import EPS
 from unrelu.smooth.layers import Start
 from unrelu.smooth.profiles import (
     Profile,
@@ -33,18 +35,12 @@ __all__ = ["find_far_units"]
 
 _STRAIGHT = ("tanh", "gelu", "gelu_tanh", "silu", "softplus", "elu")
 """Activations that are straight on both sides."""
-_CELLS = 64  # a line is cut into at first, evenly in the angle seen from the origin
-_WINDOW = 4  # neighbouring cells at least that are not straight make a transition ...
-_SMOOTH = 0.4  # ... once halving them divides their deviations so, between four and two ...
-_TAIL = 1e-3  # ... but for those this much straighter than the others
-_ROUNDING = 64.0  # times the noise is what a straight piece may bend by
-_TELLING = 12  # windows of a line that tell the activation, about
-_MOST = 2**15  # points on a line: a unit takes fifty, so that 600 fit on it
-_LINES = 6  # most lines that are searched
-_INSIDE = 1.0  # preactivation at which steps along axes begin: every known activation rises there
-_SIDE = 45.0  # preactivation at which every known activation is straight, to all digits
-_SAME = 0.1  # of a slope is by how much a unit's may differ from line to line
-_HALVINGS = 60  # of an interval that an inverse lies in: all digits
+_SMOOTH = 0.4
+"""Deviations from straight that halving a cell leaves: a quarter where a function is smooth at
+that length, half at a kink; in between."""
+_INSIDE = 1.0  # preactivation at which steps along axes begin: all activations rise there
+_SIDE = -1.25 * np.log(EPS)  # where every known activation is straight, to all digits
+_HALVINGS = np.finfo(np.float64).nmant  # of an interval that an inverse lies in: all digits
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,17 +77,20 @@ def _search(run: SmoothRun, line: _Line) -> list[_Window]:
     Halving a cell divides its deviation from straight by four where the function is smooth at
     that length, by two at most at a kink, and not at all at a step.
     """
-    edge = 0.5 * np.pi * (1.0 - 1.0 / _CELLS)
-    t = line.radius * np.tan(np.linspace(-edge, edge, _CELLS + 1))
+    first = run.config.knots - 1  # cells, evenly in the angle seen from the origin
+    least = run.config.hessians  # neighbouring cells that make a transition
+    most = run.config.samples * first // 2  # points: a unit takes fifty
+    edge = 0.5 * np.pi * (1.0 - 1.0 / first)
+    t = line.radius * np.tan(np.linspace(-edge, edge, first + 1))
     y = run.ask(line.at(t))
-    cells = np.ones(_CELLS, dtype=bool)  # that may still hold something
-    before = np.zeros(_CELLS)  # deviation of the cell that a cell is half of
+    cells = np.ones(first, dtype=bool)  # that may still hold something
+    before = np.zeros(first)  # deviation of the cell that a cell is half of
     windows: list[_Window] = []
     for _ in range(_HALVINGS):
         where = np.flatnonzero(cells)
         if len(where) == 0:
             break
-        if len(t) + len(where) > _MOST:
+        if len(t) + len(where) > most:
             return []  # it is straight nowhere
         middle = 0.5 * (t[where] + t[where + 1])
         new = run.ask(line.at(middle))
@@ -101,15 +100,18 @@ def _search(run: SmoothRun, line: _Line) -> list[_Window]:
         places = np.concatenate([[0], np.cumsum(halved)])  # of a cell's first point, after
         t, y = np.insert(t, where + 1, middle), np.insert(y, where + 1, new, axis=0)
         cells = cells & (now > 1.0)
-        for first, last in _runs(cells):
-            share = now[first:last]
+        for start, last in _runs(cells):
+            share = now[start:last]
             # Where a profile turns from left to right its own deviation says nothing.
-            around = np.pad(before[first:last], 2)
+            around = np.pad(before[start:last], 2)
             slow = share > _SMOOTH * sliding_window_view(around, 5).max(axis=1)
-            if last - first >= _WINDOW and not (slow & (share > _TAIL * share.max())).any():
-                inside = slice(places[first], places[last] + 1)
+            if (
+                last - start >= least
+                and not (slow & (share > run.config.trace * share.max())).any()
+            ):
+                inside = slice(places[start], places[last] + 1)
                 windows.append(_Window(t[inside], y[inside]))
-                cells[first:last] = False
+                cells[start:last] = False
         cells, before = np.repeat(cells, halved), np.repeat(now, halved)
     return windows
 
@@ -128,7 +130,7 @@ def _deviation(
     size = np.abs(y).max(axis=0) / np.linalg.norm(line.at(t), axis=1).max()
     reach = np.linalg.norm(line.at(middle), axis=1)
     noise = run.relative_noise * (run.spread + np.multiply.outer(reach, size) + np.abs(chord))
-    allowed = np.maximum(_ROUNDING * noise, run.config.negligible * run.spread)
+    allowed = np.maximum(NOISE_MULTIPLE * noise, run.config.negligible * run.spread)
     off = np.nan_to_num(np.abs(new - chord), nan=np.inf)
     return np.asarray((off / allowed).max(axis=1))
 
@@ -243,7 +245,7 @@ def find_far_units(run: SmoothRun) -> list[Start]:
     radius = float(run.relative_noise ** (-1.0 / 3.0)) * np.sqrt(d)
     rows: list[FloatArray] = []
     misfits: dict[str, float] = {}
-    for _ in range(_LINES):
+    for _ in range(run.config.tries):
         base, direction = run.rng.standard_normal((2, d))
         direction -= (direction @ base) / (base @ base) * base
         base, direction = (v / np.linalg.norm(v) for v in (base, direction))
@@ -253,7 +255,7 @@ def find_far_units(run: SmoothRun) -> list[Start]:
             break
         profiles = [_as_profile(run, line, window) for window in windows]
         if not misfits:  # which activation, a few windows tell
-            some = profiles[:: max(1, len(profiles) // _TELLING)]
+            some = profiles[:: max(1, len(profiles) // run.config.profile)]
             ranked = rank_activations(some, _STRAIGHT)
             misfits = {phi.name: _typical(units) for phi, units in ranked}
         new, unclear = _met(run, line, list(zip(windows, profiles, strict=True)), misfits, rows)
@@ -274,19 +276,19 @@ def _met(
 ) -> tuple[int, list[_Window]]:
     """Add the rows of units met for the first time; their number, and windows left unclear."""
     name = next(iter(misfits))
-    phi, limit = activation(name), run.config.unsure**3 * max(misfits[name], 1.0)
+    phi, limit = activation(name), run.config.margin**3 * max(misfits[name], 1.0)
     before, unclear = len(rows), []
     for window, profile in windows:
         unit = fit_profile(profile, phi)
         if not np.isfinite(unit.misfit):
             continue
         seen = _seen(run, line, window, unit, phi)
-        if _known(rows, line, seen):
+        if _known(rows, line, seen, run.config.margin):
             continue
         row = _row(run, seen, phi) if unit.misfit <= limit else None
         if row is None:
             unclear.append(window)
-        elif not _twice(rows, row):
+        elif not _twice(rows, row, run.config.margin):
             rows.append(row)
     return len(rows) - before, unclear
 
@@ -303,19 +305,19 @@ def _crossing(rows: list[FloatArray], line: _Line, window: _Window) -> int:
     return sum(1 for side in sides if side[0] * side[1] < 0)
 
 
-def _twice(rows: list[FloatArray], row: FloatArray) -> bool:
+def _twice(rows: list[FloatArray], row: FloatArray, margin: float) -> bool:
     """Whether a row is there already: a window may fall into two where a profile is straight."""
     size = float(np.linalg.norm(row))
     apart = [min(np.linalg.norm(row - r), np.linalg.norm(row + r)) for r in rows]
-    return bool(min(apart, default=np.inf) < _SAME**2 * size)
+    return bool(min(apart, default=np.inf) < size / margin**2)
 
 
-def _known(rows: list[FloatArray], line: _Line, seen: _Seen) -> bool:
+def _known(rows: list[FloatArray], line: _Line, seen: _Seen, margin: float) -> bool:
     """Whether a unit known already crosses the line there, as steeply."""
     for row in rows:
         slope = float(row[:-1] @ line.direction)
         value = float(row[:-1] @ (line.base + seen.centre * line.direction) + row[-1])
         apart = abs(abs(slope) - abs(seen.slope))
-        if apart < _SAME * max(abs(slope), abs(seen.slope)) and abs(value) < _SIDE:
+        if apart * margin < max(abs(slope), abs(seen.slope)) and abs(value) < _SIDE:
             return True
     return False

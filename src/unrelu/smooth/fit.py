@@ -22,25 +22,19 @@ import scipy.linalg
 
 from unrelu._types import FloatArray
 from unrelu.core.activations import Activation
+from unrelu.core.fit import FitConfig
+from unrelu.smooth.config import EPS
 
 __all__ = ["Layer", "LayerFit", "fit_layer", "solve_outputs"]
 
-STEPS = 60
-"""Most steps; from a start within the basin 5 to 15 are taken."""
-SETTLED = 1e-3
-"""A fit ends when a step promises to lower the sum of squares by less than so many squared
-deviations of an answer for each parameter (it then moves none by a tenth of its own error), or
-by less than this part."""
-STALLED = 0.5
-PATIENCE = 6
-"""It also ends when so many steps in turn lower the sum by less than this part: near the
-solution each lowers it a hundredfold, on the way there are slow ones."""
 DENSE = 3500
 """Parameters of the inner layer up to which the normal matrix is factored: 100 MB, a second."""
-FORCING, PRODUCTS = 1e-4, 400
-"""Conjugate gradients end at this part of the first residual, or after so many products."""
-DAMPING, RISE, FALL = 1e-4, 8.0, 64.0
-"""First damping, over the diagonal, and what it is multiplied and divided by."""
+PATIENCE = 6
+"""A fit also ends when so many steps in turn do not halve the sum of squares: near the solution
+each lowers it a hundredfold, on the way there are slow ones."""
+RISE = 8.0
+"""What damping is multiplied by after a step that lowers nothing, and divided by the square of
+after one that does."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,7 +118,7 @@ def _project(data: _Data, rows: FloatArray, phi: Activation) -> _State:
     scale = np.maximum(np.linalg.norm(design, axis=0), np.finfo(np.float64).tiny)
     left, values, right = np.linalg.svd(design / scale, full_matrices=False)
     # Units that are one and the same, or linear where they were asked, share their outputs.
-    good = values > np.finfo(np.float64).eps * len(design) * values[0]
+    good = values > EPS * len(design) * values[0]
     left, values, right = left[:, good], values[good], right[good]
     image = left.T @ data.y
     coefficients = (right.T @ (image / values[:, None])) / scale[:, None]
@@ -191,13 +185,13 @@ class _Products:
             return None
         scale = root.reshape(k, width)
         blocks = self.blocks / scale[:, :, None] / scale[:, None, :] + damping * np.eye(width)
-        inverses = np.linalg.pinv(blocks, rcond=np.finfo(np.float64).eps * width, hermitian=True)
+        inverses = np.linalg.pinv(blocks, rcond=EPS * width, hermitian=True)
         step = np.zeros((k, width))
         rest = gradient.reshape(k, width) / scale
         ahead = np.einsum("jab,jb->ja", inverses, rest)
         direction, product = ahead, float(np.vdot(rest, ahead))
-        goal = FORCING**2 * product
-        for _ in range(PRODUCTS):
+        goal = np.sqrt(EPS) * product  # 1e-4 of the first residual
+        for _ in range(4 * FitConfig().inner):
             image = (self @ (direction / scale)) / scale + damping * direction
             along = float(np.vdot(direction, image))
             if not along > 0.0 or not product > goal:
@@ -215,7 +209,7 @@ def _root(diagonal: FloatArray) -> FloatArray | None:
     largest = float(diagonal.max())
     if not 0.0 < largest < np.inf:
         return None
-    return np.asarray(np.sqrt(np.maximum(diagonal, np.finfo(np.float64).eps * largest)))
+    return np.asarray(np.sqrt(np.maximum(diagonal, EPS * largest)))
 
 
 def fit_layer(
@@ -227,7 +221,7 @@ def fit_layer(
     phi: Activation,
     *,
     skip: bool,
-    steps: int = STEPS,
+    steps: int | None = None,
     enough: float = 1.0,
     good: float = 1.0,
 ) -> LayerFit:
@@ -244,7 +238,7 @@ def fit_layer(
     skip
         Whether there is an affine term beside the units.
     steps
-        Most steps.
+        Most steps; by default those of every fit.
     enough
         Residual, as :attr:`LayerFit.rms`, at which the fit ends.
     good
@@ -252,8 +246,8 @@ def fit_layer(
     """
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         return _fitted(
-            points, answers, deviations, np.column_stack([weights, biases]), phi, skip, steps,
-            enough, good,
+            points, answers, deviations, np.column_stack([weights, biases]), phi, skip,
+            FitConfig().steps if steps is None else steps, enough, good,
         )  # fmt: skip
 
 
@@ -272,13 +266,13 @@ def _fitted(
     inverse = 1.0 / deviations[:, None]
     data = _Data(np.column_stack([points, np.ones(len(points))]), answers * inverse, inverse, skip)
     state = _project(data, rows, phi)
-    damping, taken, slow = DAMPING, 0, 0
+    damping, taken, slow = EPS**0.25, 0, 0
     while taken < steps and slow < PATIENCE and not _rms(data, state) <= enough:
         slope, gradient = _gradient(data, state, phi)
         kind = _Dense if len(gradient) <= DENSE else _Products
         normal = kind(data, state, slope)
         before, promised = state.loss, np.inf
-        while taken < steps and damping < 1.0 / np.finfo(np.float64).eps:
+        while taken < steps and damping < 1.0 / EPS:
             taken += 1
             step = normal.solve(gradient, damping)
             if step is not None:
@@ -292,14 +286,17 @@ def _fitted(
             damping *= RISE
         if promised < _least(state, gradient) or state.loss == before:
             break
-        damping /= FALL
-        slow = slow + 1 if before - state.loss < STALLED * before else 0
+        damping /= RISE**2
+        slow = slow + 1 if before < 2.0 * state.loss else 0
     return LayerFit(_layer(data, state), _rms(data, state), taken)
 
 
 def _least(state: _State, gradient: FloatArray) -> float:
-    """Return how much a step must promise to be worth it."""
-    return SETTLED * max(len(gradient), state.loss)
+    """Return how much a step must promise to be worth it.
+
+    Less moves no parameter by a tenth of its own error, nor lowers the loss by a part that shows.
+    """
+    return FitConfig().settled ** 2 * max(len(gradient), state.loss)
 
 
 def solve_outputs(

@@ -90,12 +90,12 @@ def settle(
     """
     tried: list[tuple[LayerFit, Start]] = []
     for i, start in enumerate(starts):
-        sure = i > 0 and start.misfit > run.config.unsure * max(starts[0].misfit, 1.0)
+        sure = i > 0 and start.misfit > run.config.margin * max(starts[0].misfit, 1.0)
         if sure and tried and run.explains(tried[0][0].rms):
             break
         tried.append((_fit(run, data, start, skip=True, enough=run.enough), start))
         tried.sort(key=lambda pair: pair[0].rms)
-        if i + 1 >= run.config.activations and not run.explains(tried[0][0].rms):
+        if 2 * (i + 1) >= run.config.tries and not run.explains(tried[0][0].rms):
             break
     if not tried:
         return None

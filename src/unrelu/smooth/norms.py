@@ -8,13 +8,10 @@ from unrelu.smooth.run import SmoothRun
 
 __all__ = ["invariances"]
 
-_PLACES = 4
-_SHARE = 1e-3  # of the usual change: LayerNorm adds a small constant to the variance
-
 
 def invariances(run: SmoothRun) -> str:
     """Say whether answers change with the mean and the scale of an input; empty if they do."""
-    points = run.draw(_PLACES)
+    points = run.draw(run.config.hessians)
     mean = points.mean(axis=1, keepdims=True)
     moved = points + 1.0
     scaled = mean + 2.0 * (points - mean)
@@ -22,9 +19,10 @@ def invariances(run: SmoothRun) -> str:
     with run.stage("invariances"):
         answers = run.ask(np.concatenate([points, moved, scaled, other]))
     here, shift, scale, turn = np.split(answers, 4)
-    usual = float(np.nanmean(np.abs(turn - here)))
-    still = float(np.nanmean(np.abs(shift - here))) <= _SHARE * usual
-    same = float(np.nanmean(np.abs(scale - here))) <= _SHARE * usual
+    # LayerNorm adds a small constant to the variance.
+    least = run.config.trace * float(np.nanmean(np.abs(turn - here)))
+    still = float(np.nanmean(np.abs(shift - here))) <= least
+    same = float(np.nanmean(np.abs(scale - here))) <= least
     if still and same:
         return "answers do not change with mean and scale of the input: LayerNorm comes first"
     if same:

@@ -21,13 +21,11 @@ import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
 from unrelu.core.activations import activation
+from unrelu.core.explain import EXACT
 from unrelu.errors import InvalidInput
 from unrelu.networks import Network
 
 __all__ = ["OwnForm", "in_own_form"]
-
-TOLERANCE = 1e-6
-"""Part by which weights may differ from what a form asks for: float64 recoveries hold 1e-9."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +73,7 @@ class _Sum:
         )
 
 
-def in_own_form(network: Network, *, tolerance: float = TOLERANCE) -> OwnForm:
+def in_own_form(network: Network, *, tolerance: float = EXACT) -> OwnForm:
     """Recognise leaky ReLU, PReLU, absolute value and hard tanh in a network of ReLUs.
 
     Parameters

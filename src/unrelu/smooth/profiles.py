@@ -125,7 +125,7 @@ def fit_profile(profile: Profile, phi: Activation) -> UnitFit:
         return best
     for scale, shift in _grid_starts(t, y, phi):
         start = np.array([[scale]]), np.array([shift])
-        fit = fit_layer(t[:, None], y, np.ones(len(t)), *start, phi, skip=True, steps=40)
+        fit = fit_layer(t[:, None], y, np.ones(len(t)), *start, phi, skip=True)
         if fit.rms < best.misfit:
             best = UnitFit(float(fit.layer.weights[0, 0]), float(fit.layer.biases[0]), fit.rms)
     return best

@@ -14,16 +14,10 @@ import numpy as np
 
 from unrelu._types import FloatArray
 from unrelu.core.jennrich import jennrich, joint_diagonalise
+from unrelu.smooth.config import SmoothConfig
 from unrelu.smooth.run import SmoothRun
 
-__all__ = ["MIXED", "Rows", "find_rows", "measure_gradients", "span_of_rows"]
-
-_PAIRS = 30  # of random contractions that Jennrich's algorithm chooses from
-MIXED = 0.1
-"""Part of second derivatives off the diagonal above which they share no basis: more units than
-dimensions, or more than one hidden layer. Differences in float32 leave 0.02."""
-TOGETHER = 0.999
-"""Cosine above which two units bend in proportion: diagonalisation would mix their rows."""
+__all__ = ["Rows", "find_rows", "measure_gradients", "span_of_rows"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,6 +35,9 @@ class Rows:
         Orthonormal rows of their span, ``(k, d)``.
     mixed
         How far second derivatives are from being diagonal, 0 to 1.
+    shared
+        Whether they share a basis: not where there are more units than dimensions, or more than
+        one hidden layer. Differences in float32 leave 0.02 off the diagonal.
     straight
         Whether there are none at most points.
     """
@@ -49,6 +46,7 @@ class Rows:
     duals: FloatArray
     basis: FloatArray
     mixed: float
+    shared: bool = False
     straight: bool = False
 
 
@@ -85,7 +83,7 @@ def span_of_rows(run: SmoothRun) -> tuple[FloatArray, FloatArray]:
         _, values, right = np.linalg.svd(table, full_matrices=False)
         # The largest singular value of noise (Davidson & Szarek 2001).
         floor = error * (np.sqrt(len(table)) + np.sqrt(d))
-        rank = int(np.count_nonzero(values > run.config.rank_margin * floor))
+        rank = int(np.count_nonzero(values > run.config.margin * floor))
         history.append(rank)
         same = history.count(rank) - 1
         if rank == d or same >= run.config.extra or len(gradients) > 2 * d + run.config.extra:
@@ -128,33 +126,33 @@ def find_rows(run: SmoothRun, basis: FloatArray) -> Rows:
     k, m = len(basis), run.oracle.output_dim
     least = max(2, -(-run.config.hessians // m))
     hessians = np.empty((0, k, k))
-    for _ in range(run.config.most):
+    for _ in range(run.config.tries):
         new, error = _hessians(run, basis, run.draw_wide(least))
         hessians = np.concatenate([hessians, new])
         if len(hessians) < 2:
             continue
         sizes = np.linalg.norm(hessians, axis=(1, 2))
-        if np.median(sizes) <= run.config.rank_margin * error * k:
+        if np.median(sizes) <= run.config.margin * error * k:
             return Rows(basis, basis, basis, 1.0, straight=True)
-        rows, diagonal, off = _diagonalised(hessians, basis, run.rng)
+        rows, diagonal, off = _diagonalised(hessians, basis, run)
         # A step across a place where the second derivative jumps spoils one of them.
-        sound = off <= run.config.rank_margin * np.median(off)
+        sound = off <= run.config.margin * np.median(off)
         if not sound.all():
-            rows, diagonal, off = _diagonalised(hessians[sound], basis, run.rng)
+            rows, diagonal, off = _diagonalised(hessians[sound], basis, run)
         # What is off the diagonal is rounding, and the curvature that differences neglect.
         entries = np.sqrt(max(k * (k - 1), 1))
         error = max(error * np.sqrt(len(hessians)), float(np.linalg.norm(off)) / entries)
-        if rows.mixed > MIXED or _separate(diagonal, run.config.rank_margin * error):
+        if not rows.shared or _separate(diagonal, run.config, error):
             break
     return rows
 
 
 def _diagonalised(
-    hessians: FloatArray, basis: FloatArray, rng: np.random.Generator
+    hessians: FloatArray, basis: FloatArray, run: SmoothRun
 ) -> tuple[Rows, FloatArray, FloatArray]:
     """Return the rows, the diagonals ``(n, k)``, and what is off each diagonal, ``(n,)``."""
     k = len(basis)
-    start = jennrich(np.moveaxis(hessians, 0, 2), np.eye(k), rng, pairs=_PAIRS)
+    start = jennrich(np.moveaxis(hessians, 0, 2), np.eye(k), run.rng, pairs=2 * run.config.profile)
     inner = joint_diagonalise(hessians, start)
     inverse = np.linalg.pinv(inner)
     reduced = inverse.T @ hessians @ inverse
@@ -162,14 +160,16 @@ def _diagonalised(
     squares = np.sum(reduced**2, axis=(1, 2))
     off = np.sqrt(np.maximum(squares - np.sum(diagonal**2, axis=1), 0.0))
     mixed = float(np.linalg.norm(off) / max(np.sqrt(squares.sum()), np.finfo(np.float64).tiny))
-    return Rows(inner @ basis, inverse.T @ basis, basis, mixed), diagonal, off
+    shared = mixed * run.config.margin <= 1.0
+    return Rows(inner @ basis, inverse.T @ basis, basis, mixed, shared), diagonal, off
 
 
-def _separate(diagonal: FloatArray, error: float) -> bool:
+def _separate(diagonal: FloatArray, config: SmoothConfig, error: float) -> bool:
     """Whether every unit is seen, and no two of them bend in proportion everywhere."""
     size = np.linalg.norm(diagonal, axis=0)
-    if not (size > error).all():
+    if not (size > config.margin * error).all():
         return False
     cosine = (diagonal / size).T @ (diagonal / size)
     np.fill_diagonal(cosine, 0.0)
-    return bool(np.abs(cosine).max() < TOGETHER)
+    # In proportion diagonalisation would mix their rows.
+    return bool(np.abs(cosine).max() < 1.0 - config.trace)

@@ -11,47 +11,35 @@ import scipy.special
 from unrelu._types import FloatArray
 from unrelu.core.answers import look_for_probabilities
 from unrelu.core.noise import NoiseModel
-from unrelu.core.run import reported_stage
+from unrelu.core.run import Run
 from unrelu.lines.domains import Domain
 from unrelu.oracles.base import Oracle
 from unrelu.oracles.wrappers import LogOdds
-from unrelu.progress import Progress
-from unrelu.result import StageReport
-from unrelu.smooth.config import SmoothConfig
+from unrelu.smooth.config import EPS, SmoothConfig
 
 __all__ = ["SmoothRun"]
 
-_PLACES = 8  # where the noise is measured, one more than the median needs to ignore three
 _TAPS = np.array([1.0, -5.0, 10.0, -10.0, 5.0, -1.0])  # fifth difference
-_SPACING = 1e-4  # its step over a typical coordinate: what is smooth leaves 1e-20 of itself
 
 
 class SmoothRun:
     """The target, its noise, and everything asked so far."""
 
-    def __init__(
-        self,
-        oracle: Oracle,
-        domain: Domain,
-        rng: np.random.Generator,
-        progress: Progress,
-        config: SmoothConfig,
-    ) -> None:
-        self.oracle, self.domain, self.rng = oracle, domain, rng
-        self.progress, self.config = progress, config
-        self.inner_outputs = oracle.output_dim
+    def __init__(self, base: Run, domain: Domain, config: SmoothConfig) -> None:
+        self.base, self.domain, self.rng, self.config = base, domain, base.rng, config
+        self.oracle: Oracle = base.target
+        self.inner_outputs = self.oracle.output_dim
         self.log_odds, self.reference = False, 0
-        self.stages: list[StageReport] = []
-        self.noise = np.zeros(oracle.output_dim)  # deviation of an answer, by output
-        self.spread = np.ones(oracle.output_dim)
+        self.noise = np.zeros(self.inner_outputs)  # deviation of an answer, by output
+        self.spread = np.ones(self.inner_outputs)
         self.length = 1.0  # over which the function bends
         self.straight = False  # whether it does not
         self._drawn = 0
 
     def stage(self, name: str) -> AbstractContextManager[dict[str, Any]]:
         """Charge and time what happens inside; details may be filled in."""
-        self.progress.update(name, 0, None)
-        return reported_stage(self.oracle, self.stages, name)
+        self.base.progress.update(name, 0, None)
+        return self.base.stage(name)
 
     def draw(self, n: int) -> FloatArray:
         """Draw typical inputs, ``(n, d)``."""
@@ -88,15 +76,17 @@ class SmoothRun:
         coordinate tell over which length the function bends.
         """
         m, d = self.oracle.output_dim, self.domain.dimension
-        places = self.draw(_PLACES)
-        directions = self.rng.standard_normal((_PLACES, d))
+        count = 2 * self.config.hessians
+        spacing = EPS**0.25  # over a typical coordinate: what is smooth leaves 1e-20 of itself
+        places = self.draw(count)
+        directions = self.rng.standard_normal((count, d))
         directions /= np.linalg.norm(directions, axis=1, keepdims=True)
-        t = np.concatenate([_SPACING * np.arange(6.0), [-1.0, 1.0]])
+        t = np.concatenate([spacing * np.arange(6.0), [-1.0, 1.0]])
         with self.stage("calibration"):
             points = places[:, None, :] + t[None, :, None] * directions[:, None, :]
             seen = self.ask(points.reshape(-1, d))
         usable = np.isfinite(seen).all(axis=1)
-        values = seen.reshape(_PLACES, len(t), m)
+        values = seen.reshape(count, len(t), m)
         values = values[np.isfinite(values).all(axis=(1, 2))]
         if len(values) == 0:
             raise ValueError("no answer could be read at typical inputs")
@@ -108,7 +98,7 @@ class SmoothRun:
         bend = values[:, 6] + values[:, 7] - 2.0 * values[:, 0]
         relative = float(np.sqrt(np.mean((bend / self.spread) ** 2)))
         least = max(self.relative_noise, np.finfo(np.float64).eps)
-        self.straight = relative <= self.config.rank_margin * least
+        self.straight = relative <= self.config.margin * least
         self.length = 1.0 / np.sqrt(max(relative, np.sqrt(least)))
 
     @property
