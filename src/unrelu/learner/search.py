@@ -16,7 +16,8 @@ import numpy as np
 
 from unrelu._types import FloatArray
 from unrelu.core.noise import NORMAL_MEDIAN, NoiseModel, Samples
-from unrelu.lines.kinks import LineConfig, find_kinks
+from unrelu.lines.chain import MARGIN
+from unrelu.lines.kinks import find_kinks
 from unrelu.lines.survey import Survey, SurveyConfig, SurveyLine, survey
 
 __all__ = ["gaussian_line", "residual_noise", "search_residual"]
@@ -52,7 +53,7 @@ def residual_noise(noise: NoiseModel, residual: FloatArray, d: int, forgiven: fl
         Kinks that nowhere bend the residual by as much are left alone.
     """
     usual = float(np.median(np.abs(residual))) / NORMAL_MEDIAN if len(residual) else 0.0
-    level = max(2.0 * usual, forgiven / LineConfig().margin)
+    level = max(2.0 * usual, forgiven / MARGIN)
     return noise.widened(level, level / math.sqrt(d))
 
 
