@@ -69,7 +69,6 @@ import numpy as np
 from unrelu._random import RandomState, as_generator
 from unrelu._types import ArrayLike, FloatArray
 from unrelu.core.breakdown import Breakdown, as_breakdown
-from unrelu.core.price import price_labels
 from unrelu.core.record import Remembered, remembered, with_plan
 from unrelu.core.units import Units, resolve_signs
 from unrelu.errors import BudgetExhausted, InvalidInput
@@ -80,6 +79,7 @@ from unrelu.labels.config import LabelsConfig
 from unrelu.labels.fit import free_scales
 from unrelu.labels.hyperplanes import Hyperplanes
 from unrelu.labels.model import Model
+from unrelu.labels.price import price_labels
 from unrelu.labels.run import LEVER as FIT_LEVER
 from unrelu.labels.run import LabelsRun, OneLabel
 from unrelu.labels.search import ChartSearch

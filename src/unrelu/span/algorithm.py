@@ -79,7 +79,6 @@ from unrelu._numbers import real_number
 from unrelu._random import RandomState, as_generator
 from unrelu._types import ArrayLike, FloatArray
 from unrelu.core.breakdown import Breakdown, as_breakdown
-from unrelu.core.price import price_span, price_span_from_labels
 from unrelu.core.record import remembered, with_plan
 from unrelu.errors import BudgetExhausted, InvalidInput, OracleError
 from unrelu.oracles.base import Meter, Oracle, Wrapper
@@ -96,6 +95,7 @@ from unrelu.span.from_values import (
 )
 from unrelu.span.obfuscate import Obfuscation, obfuscate
 from unrelu.span.plan import SpanPlan, block_size
+from unrelu.span.price import price_span, price_span_from_labels
 
 __all__ = [
     "Obfuscation",

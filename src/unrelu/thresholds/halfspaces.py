@@ -33,7 +33,7 @@ from unrelu._random import RandomState, as_generator
 from unrelu._types import ArrayLike, BoolArray, FloatArray
 from unrelu.core.breakdown import Breakdown, as_breakdown
 from unrelu.core.explain import Within, find_contradictions, withdrawn
-from unrelu.core.price import UNSURE, price_halfspaces
+from unrelu.core.price import UNSURE
 from unrelu.core.record import Remembered, remembered, with_plan
 from unrelu.errors import BudgetExhausted, InvalidInput
 from unrelu.networks import ReLUNetwork
@@ -51,6 +51,7 @@ from unrelu.samples import SampleSource, as_source
 from unrelu.thresholds.facets import FacetSearch
 from unrelu.thresholds.model import ThresholdConfig, predicted_on
 from unrelu.thresholds.passes import Base, Passes
+from unrelu.thresholds.price import price_halfspaces
 from unrelu.thresholds.union import fit_union, judge_union
 
 __all__ = ["HalfspacesResult", "check_scalar", "learn_halfspaces", "read_source"]

@@ -10,7 +10,6 @@ import numpy as np
 from unrelu._types import BoolArray, FloatArray
 from unrelu.core.breakdown import Breakdown, as_breakdown
 from unrelu.core.explain import EXACT, Within, find_contradictions, withdrawn
-from unrelu.core.price import price_lowest_layer
 from unrelu.core.record import Remembered
 from unrelu.errors import BudgetExhausted
 from unrelu.progress import Progress
@@ -26,6 +25,7 @@ from unrelu.thresholds.model import (
     predicted_on,
 )
 from unrelu.thresholds.passes import Base, Passes
+from unrelu.thresholds.price import price_lowest_layer
 from unrelu.thresholds.query import QueryRefinement, refine_by_queries
 from unrelu.thresholds.search import Method
 from unrelu.thresholds.union import fit_union
