@@ -82,9 +82,10 @@ def search_residual(
         lambda t: noise.std(line.norms(t)),
         seeds,
         scale=line.scale,
-        max_queries=SurveyConfig().first_limit,
+        max_queries=SurveyConfig().first_limit // 3,
     )
-    # A search that does not end is chasing the errors of the units, not new ones.
+    # One feature takes far fewer than a whole line may before it is looked at; a search that
+    # does not end is chasing the errors of the units, not new ones.
     if len(scan.kinks) == 0 or not scan.complete:
         return None
     return survey(ask, line, noise, scan, rng=rng)
