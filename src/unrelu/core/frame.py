@@ -38,10 +38,6 @@ NEAR = (0.01, 5.0)
 """Kinks between these parts of sqrt(d) are where the algorithms look for them anyway."""
 UNEVEN = 1.5
 """Standard deviation of the logarithms of inputs' units from which on they are a hindrance."""
-FEWEST = 2
-"""Kinks a ray from which on their distances tell where inputs live; a few may lie anywhere."""
-QUARTILE = 0.75
-"""Part of the kinks that shall be within reach: near a centre that was sought for it many are."""
 MOVES = 3
 """Times that the centre is moved: each brings it from a distance to a few units of the last."""
 MOST_PLACES = 256
@@ -148,7 +144,7 @@ def find_frame(
     Takes ``d`` queries and about two hundred; where units differ, twice as many.
     """
     origin = np.zeros(d)
-    place, distance = _along_rays(ask, origin, np.ones(d), rng, 0.5)
+    place, distance = _along_rays(ask, origin, np.ones(d), rng)
     if place is None:
         return None
     near = _usual(distance, d) and float(np.linalg.norm(place)) <= NEAR[1] * math.sqrt(d)
@@ -164,12 +160,12 @@ def find_frame(
         return None
     units = np.sqrt(_units(steepness) * _units(again))
     for _ in range(MOVES):
-        moved, distance = _along_rays(ask, place, units, rng, QUARTILE)
+        moved, distance = _along_rays(ask, place, units, rng)
         place = place if moved is None else moved
         center = _homogeneous_about(ask, place, units * distance / math.sqrt(d), rng)
         if center is None:
             break
-        readable, nearer = _along_rays(ask, center, units, rng, QUARTILE)
+        readable, nearer = _along_rays(ask, center, units, rng)
         if readable is None or nearer > distance:
             break
         place, distance = readable, nearer
@@ -245,12 +241,11 @@ def _along_rays(
     origin: FloatArray,
     units: FloatArray,
     rng: np.random.Generator,
-    part_of_kinks: float,
 ) -> tuple[FloatArray | None, float]:
     """Return a place where answers can be read, and how far out kinks lie, in ``units``.
 
     Along a ray a ReLU network bends where units switch; before the first and behind the last
-    it is straight. Within the distance lies ``part_of_kinks`` of them; sqrt(d) where no ray
+    it is straight. Within the distance lies half of them; sqrt(d) where hardly a ray
     bends. The place is the origin, unless probabilities are nought or one there.
     """
     d = len(units)
@@ -268,9 +263,9 @@ def _along_rays(
     allowed = 2.0 * AGREES * np.maximum(rounding[:, 1:-1], rounding[:, 2:])
     bent = (np.abs(answers[:, 1:-1] - straight) > allowed).any(axis=2)
     where = t[1:-1][np.nonzero(bent)[1]]
-    if len(where) < FEWEST * RAYS:
+    if len(where) <= RAYS:  # one a ray may lie anywhere
         return place, math.sqrt(d)
-    return place, float(np.quantile(where, part_of_kinks))
+    return place, float(np.median(where))
 
 
 def _readable(

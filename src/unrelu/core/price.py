@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from unrelu.errors import BudgetExhausted
+from unrelu.ledger import FIRST_POINTS
 from unrelu.oracles.base import Meter
 
 __all__ = [
@@ -27,8 +28,9 @@ OVERRUN = 4
 is good within a factor of two; what costs twice that again follows something that is not there."""
 
 
-FIRST_AGAIN = 8
-"""First points of a run that are asked again where something disagrees."""
+FIRST_AGAIN = FIRST_POINTS
+"""First points of a run that are asked again where something disagrees: as many as a ledger
+keeps."""
 
 
 class Allowance:

@@ -8,6 +8,7 @@ import math
 import struct
 import zlib
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from markupsafe import Markup, escape
@@ -16,8 +17,21 @@ from unrelu._types import FloatArray
 
 __all__ = ["Series", "bar_chart", "line_chart", "pictures_image", "weights_image"]
 
-WIDTH, HEIGHT = 640, 320
-LEFT, RIGHT, TOP, BOTTOM = 92, 16, 34, 54
+
+class _Canvas(NamedTuple):
+    """A drawing and the margins around its axes, in units of the drawing."""
+
+    width: int
+    height: int
+    left: int
+    right: int
+    top: int
+    bottom: int
+
+
+TILES = 64
+"""Units whose weights are shown."""
+CANVAS = _Canvas(640, 320, left=92, right=16, top=34, bottom=54)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,14 +81,15 @@ class _Axes:
         self.labels = labels
 
     def px(self, x: float) -> float:
-        return LEFT + (x - self.x0) / (self.x1 - self.x0) * (WIDTH - LEFT - RIGHT)
+        across = CANVAS.width - CANVAS.left - CANVAS.right
+        return CANVAS.left + (x - self.x0) / (self.x1 - self.x0) * across
 
     def py(self, y: float) -> float:
         if self.log_y:
             part = math.log(y / self.y0) / math.log(self.y1 / self.y0)
         else:
             part = (y - self.y0) / (self.y1 - self.y0)
-        return HEIGHT - BOTTOM - part * (HEIGHT - TOP - BOTTOM)
+        return CANVAS.height - CANVAS.bottom - part * (CANVAS.height - CANVAS.top - CANVAS.bottom)
 
     def frame(self, x_ticks: bool = True) -> list[str]:
         parts = []
@@ -83,20 +98,21 @@ class _Axes:
                 continue
             place = self.py(y)
             parts.append(
-                f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" '
+                f'<line class="grid" x1="{CANVAS.left}" x2="{CANVAS.width - CANVAS.right}" '
                 f'y1="{place:.1f}" y2="{place:.1f}"/>'
-                f'<text x="{LEFT - 6}" y="{place + 4:.1f}" text-anchor="end">'
+                f'<text x="{CANVAS.left - 6}" y="{place + 4:.1f}" text-anchor="end">'
                 f"{_label(y, self.log_y)}</text>"
             )
         if x_ticks:
             for x in _ticks(self.x0, self.x1, False):
                 parts.append(
-                    f'<text x="{self.px(x):.1f}" y="{HEIGHT - BOTTOM + 20}" '
+                    f'<text x="{self.px(x):.1f}" y="{CANVAS.height - CANVAS.bottom + 20}" '
                     f'text-anchor="middle">{x:,.4g}</text>'
                 )
-        middle = (HEIGHT - BOTTOM + TOP) / 2
+        middle = (CANVAS.height - CANVAS.bottom + CANVAS.top) / 2
         parts.append(
-            f'<text x="{(WIDTH + LEFT) / 2:.0f}" y="{HEIGHT - 8}" text-anchor="middle">'
+            f'<text x="{(CANVAS.width + CANVAS.left) / 2:.0f}" y="{CANVAS.height - 8}" '
+            'text-anchor="middle">'
             f"{escape(self.labels[0])}</text>"
             f'<text transform="translate(18 {middle:.0f}) rotate(-90)" text-anchor="middle">'
             f"{escape(self.labels[1])}</text>"
@@ -106,14 +122,14 @@ class _Axes:
 
 def _svg(parts: Sequence[str], description: str) -> Markup:
     return Markup(
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" tabindex="0" '
+        f'<svg viewBox="0 0 {CANVAS.width} {CANVAS.height}" role="img" tabindex="0" '
         f'aria-label="{escape(description)}">{"".join(parts)}</svg>'
     )
 
 
 def _key(names: Sequence[str]) -> list[str]:
     """Name the curves above the frame, each in its colour."""
-    parts, x = [], float(LEFT)
+    parts, x = [], float(CANVAS.left)
     for i, name in enumerate(names):
         parts.append(f'<text class="c{i} key" x="{x:.0f}" y="20">{escape(name)}</text>')
         x += 11.0 * len(name) + 24.0
@@ -138,7 +154,7 @@ def line_chart(
     parts = axes.frame() + _key([curve.name for curve in series])
     parts += [
         f'<line class="mark" x1="{axes.px(x):.1f}" x2="{axes.px(x):.1f}" '
-        f'y1="{HEIGHT - BOTTOM}" y2="{HEIGHT - BOTTOM - 9}"/>'
+        f'y1="{CANVAS.height - CANVAS.bottom}" y2="{CANVAS.height - CANVAS.bottom - 9}"/>'
         for x in marks
         if axes.x0 <= x <= axes.x1
     ]
@@ -176,7 +192,7 @@ def bar_chart(
     axes = _Axes([-0.5, len(names) - 0.5], [max(low, 1e-17), 1.0], True, ("", y_label))
     parts = axes.frame(x_ticks=False) + _key(key)
     width = 0.7 * (axes.px(1) - axes.px(0))
-    bottom = HEIGHT - BOTTOM
+    bottom = CANVAS.height - CANVAS.bottom
     for i, (name, value) in enumerate(zip(names, values, strict=True)):
         if value > 0:
             top = axes.py(max(value, axes.y0))
@@ -197,9 +213,9 @@ def bar_chart(
     return _svg(parts, description)
 
 
-def weights_image(weights: FloatArray, shape: tuple[int, int], limit: int = 64) -> str:
+def weights_image(weights: FloatArray, shape: tuple[int, int]) -> str:
     """Return the largest units' weights as one PNG of tiles, a ``data:`` address."""
-    order = np.argsort(-np.linalg.norm(weights, axis=1))[:limit]
+    order = np.argsort(-np.linalg.norm(weights, axis=1))[:TILES]
     tiles = weights[order]
     largest = np.abs(tiles).max(axis=1, keepdims=True)
     return _tiles(127.5 + 127.5 * tiles / np.where(largest > 0, largest, 1.0), shape)
