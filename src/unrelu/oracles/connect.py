@@ -18,7 +18,7 @@ from unrelu.errors import InvalidInput, UnreluError
 from unrelu.ledger import Ledger, LedgerBinding
 from unrelu.networks import Network
 from unrelu.oracles.adapters import CallableOracle, NetworkOracle
-from unrelu.oracles.base import Adapter, Oracle, Wrapper
+from unrelu.oracles.base import DEFAULT_BATCH, Adapter, Oracle, Wrapper
 from unrelu.oracles.estimators import EstimatorOracle, is_estimator, load_skops
 from unrelu.oracles.http import HTTPOptions, HTTPOracle
 from unrelu.oracles.input_map import Mapped, checked_range
@@ -30,7 +30,6 @@ from unrelu.oracles.wrappers import Batched
 
 __all__ = ["as_oracle", "connect"]
 
-DEFAULT_BATCH = 4096  # rows; bounds memory, and what a crash can lose
 
 _log = logging.getLogger("unrelu")
 _TORCHSCRIPT = {".pt", ".pth", ".ts", ".torchscript"}
