@@ -18,7 +18,7 @@ import numpy as np
 from unrelu._types import FloatArray
 from unrelu.errors import InvalidInput, LedgerError, LedgerFull, UnreluError
 
-APPLICATION_ID = 0x756E7265  # "unre"
+APPLICATION_ID = int.from_bytes(b"unre")
 SCHEMA_VERSION = 1
 PAGE_BYTES = 8192
 _BUSY_SECONDS = 60.0

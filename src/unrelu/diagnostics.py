@@ -11,15 +11,20 @@ from typing import Any
 
 import numpy as np
 
+from unrelu._diagnosis import Diagnosis
 from unrelu._numbers import real_number
 from unrelu._random import RandomState, as_generator
 from unrelu._types import BoolArray, FloatArray
 from unrelu.core.answers import between_zero_and_one, vote
+from unrelu.core.noise import AGREES, NORMAL_MEDIAN, decimal_step, is_single
 from unrelu.errors import InvalidInput
 from unrelu.oracles import as_oracle
+from unrelu.oracles.base import Oracle
 from unrelu.oracles.wrappers import to_bfloat16
 
 __all__ = ["Diagnosis", "DiagnosisConfig", "diagnose"]
+
+_TINY = float(np.finfo(np.float64).tiny)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,113 +37,13 @@ class DiagnosisConfig:
     """Steps of the second differences, in input units (times ``scale``): large ones
     cross kinks, small ones vanish in input rounding; the quietest that still moves
     the answer gives the noise."""
-    bend_factor: float = 30.0
-    """A second difference this many noise floors high is a bend."""
     far: float = 100.0
     """Factor by which points are moved out to see whether answers stay bounded."""
-    small: float = 1e-3
-    still: float = 0.8
-    jump: float = 1.5
-    """Steps up to ``small`` leave this part of a tree's answers as they are; the others jump
-    by at least ``jump`` units of the answers' grid."""
-    lively: tuple[float, float] = (1e-5, 1e-2)
+    small: tuple[float, float] = (1e-5, 1e-3)
     """An input at which all steps from the one to the other move the answer lies on no flat
     part of the target."""
-    max_decimals: int = 10
-    """More printed decimals than this are taken for full floats."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Diagnosis:
-    """What a few queries say about an oracle.
-
-    Attributes
-    ----------
-    kind
-        ``"values"``, ``"probabilities"``, ``"labels"`` or ``"constant"``.
-    precision
-        ``"float64"``, ``"float32"``, ``"bfloat16"`` or ``"N decimals"``: the
-        coarsest grid that holds every answer seen.
-    noise
-        Standard deviation of an answer's error, in answer units.
-    relative_noise
-        The same over the typical size of the answers.
-    deterministic
-        The same point twice gave the same bits.
-    batch_consistent
-        A point alone and inside a batch gave the same bits.
-    scale
-        Standard deviation of the answers over Gaussian inputs.
-    bend_step
-        The smallest step, in input units, at which half of the points bend;
-        None if there is none.
-    piecewise_linear
-        False when it bends at every step in proportion to its square, as
-        smooth activations do; None when noise hides it.
-    locally_constant
-        Small steps change no answer anywhere, though answers differ from place
-        to place: steps, as of trees.
-    growth
-        Exponent with which the answers' spread grows far out: about 1 for ReLU
-        networks, 0 for what saturates.
-    hyperplanes
-        Rough number of hyperplanes at which it bends, from how often steps of
-        each length meet one; None where that does not tell.
-    queries
-        Rows asked for the diagnosis.
-    """
-
-    kind: str
-    precision: str
-    noise: float
-    relative_noise: float
-    deterministic: bool
-    batch_consistent: bool
-    scale: float
-    bend_step: float | None
-    piecewise_linear: bool | None
-    input_dim: int
-    output_dim: int
-    queries: int
-    locally_constant: bool = False
-    growth: float = 1.0
-    hyperplanes: float | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the facts as plain values."""
-        return dataclasses.asdict(self)
-
-    def sentences(self) -> list[str]:
-        """Say the facts to a person."""
-        lines = [f"inputs: {self.input_dim}, outputs: {self.output_dim} ({self.kind})"]
-        if self.kind != "labels":
-            lines.append(
-                f"precision {self.precision}, noise floor {self.noise:.2g} "
-                f"({self.relative_noise:.2g} of the answers' size)"
-            )
-        if not self.deterministic:
-            lines.append("the same point gives different answers: averaging will be needed")
-        elif not self.batch_consistent:
-            lines.append("a point answered alone and in a batch differs in the last bits")
-        else:
-            lines.append("deterministic, alone and in batches")
-        if self.kind == "labels":
-            lines.append(
-                "only labels come back: a network with one hidden layer can be had from them"
-            )
-        elif self.kind == "constant":
-            lines.append("the answers never changed: nothing to recover but a constant")
-        elif self.locally_constant:
-            lines.append("it is constant but for jumps: steps, as of trees, not a ReLU network")
-        elif self.piecewise_linear is False:
-            lines.append("it bends smoothly everywhere: not a ReLU network")
-        elif self.bend_step is None:
-            lines.append("no bend was seen: affine as far as this look went")
-        else:
-            lines.append(f"piecewise linear; steps of {self.bend_step:g} usually meet a kink")
-            if self.hyperplanes is not None:
-                lines.append(f"roughly {_round_number(self.hyperplanes):,} hyperplanes")
-        return lines
+    still: float = 0.8
+    """Steps up to the larger leave this part of a tree's answers as they are."""
 
 
 def diagnose(
@@ -163,37 +68,14 @@ def diagnose(
     scale = real_number(scale, "scale", above=0.0)
     oracle = as_oracle(oracle)
     options = DiagnosisConfig() if config is None else config
-    g = as_generator(rng)
     before = oracle.queries.total
-    d = oracle.input_dim
-    offset = np.zeros(d) if center is None else _center(center, d)
-    box = oracle.box
-    if box is None:
-        x = offset + scale * g.standard_normal((options.points, d))
-    else:  # the middle half, and steps that stay inside: the largest is 10 scales
-        offset = (box[0] + box[1]) / 2
-        x = offset + (box[1] - box[0]) * g.uniform(-0.25, 0.25, (options.points, d))
-        scale = float((box[1] - box[0]).min()) / 4 / max(options.steps)
-    away = offset + options.far * (x[:8] - offset)
-    away = away if box is None else np.clip(away, *box)
-    around = _line_ends(x, scale, options, g)
-    with oracle.stage("diagnosis"):
-        # One batch: what a remote target costs is round trips as much as queries.
-        seen = oracle(np.concatenate([x, away, around]))
-        again = oracle(x[:1], repeat=1)
-        alone = oracle(x[:1], repeat=2)
-    answers, far, rest = np.split(seen, [len(x), len(x) + len(away)])
-    ends = rest.reshape(len(options.steps), 2, len(x), -1)
-    deterministic = bool(np.array_equal(again, alone))
-    consistent = bool(np.array_equal(answers[:1], again))
+    seen = _ask(oracle, options, scale, center, as_generator(rng))
+    answers, far, ends = seen.near, seen.far, seen.ends
     kind = _kind(answers, far, ends)
-    spread = float(answers.std())
     size = float(np.sqrt(np.mean(answers**2)))
-    precision, quantum = _precision(np.concatenate([answers, far]), size, options)
-    repeats = np.concatenate([answers[:1], again, alone])
-    jitter = 0.0 if deterministic else float(repeats.std(axis=0, ddof=1).max())
-    quietest = _quietest(answers, ends, options)
+    precision, quantum = _precision(np.concatenate([answers, far]), size)
     # Three repeats tell a deviation within a factor of three; many differences tell it better.
+    quietest, jitter = _quietest(answers, ends, options), seen.jitter
     noise = max(quietest, quantum / np.sqrt(12.0), jitter if jitter > 3.0 * quietest else 0.0)
     bend_step = piecewise = hyperplanes = None
     steps_only = False
@@ -202,28 +84,77 @@ def diagnose(
             # A softmax bends everywhere; log-odds bend only where the network does.
             seconds, floor = _as_log_odds(answers, ends, noise)
         else:
-            seconds, floor = _second_differences(answers, ends), np.full(len(x), noise)
-        bend_step, piecewise = _bends(seconds, floor, scale, options)
+            seconds, floor = _second_differences(answers, ends), np.full(len(answers), noise)
+        bend_step, piecewise = _bends(seconds, floor, seen.scale, options)
         steps_only = _locally_constant(answers, ends, quantum, options)
-        if piecewise and not steps_only and box is None:
-            bent = seconds > options.bend_factor * floor
-            hyperplanes = _count_hyperplanes(bent, np.asarray(options.steps) / np.sqrt(d))
+        if piecewise and not steps_only and oracle.box is None:
+            bent = seconds > 2.0 * AGREES * floor
+            steps = np.asarray(options.steps) / np.sqrt(oracle.input_dim)
+            hyperplanes = _count_hyperplanes(bent, steps)
     return Diagnosis(
         kind=kind,
         precision=precision,
         noise=noise,
         relative_noise=noise / size if size > 0 else noise,
-        deterministic=deterministic,
-        batch_consistent=consistent,
-        scale=spread,
+        deterministic=seen.jitter == 0.0,
+        batch_consistent=seen.consistent,
+        scale=float(answers.std()),
         bend_step=bend_step,
         piecewise_linear=piecewise,
-        input_dim=d,
+        input_dim=oracle.input_dim,
         output_dim=oracle.output_dim,
         queries=oracle.queries.total - before,
         locally_constant=steps_only,
         growth=_growth(answers[: len(far)], far, options),
         hyperplanes=hyperplanes,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Seen:
+    """Answers near the origin, far out and beside the near ones, by step and side."""
+
+    near: FloatArray
+    far: FloatArray
+    ends: FloatArray
+    scale: float  # of the steps
+    jitter: float  # deviation of repeated answers, 0 where they are the same
+    consistent: bool  # whether a point alone and in a batch gave the same bits
+
+
+def _ask(
+    oracle: Oracle,
+    options: DiagnosisConfig,
+    scale: float,
+    center: FloatArray | None,
+    g: np.random.Generator,
+) -> _Seen:
+    """Ask everything in one batch: round trips cost as much as queries. Then one point twice."""
+    d, box = oracle.input_dim, oracle.box
+    offset = np.zeros(d) if center is None else _center(center, d)
+    if box is None:
+        x = offset + scale * g.standard_normal((options.points, d))
+    else:  # the middle half, and steps that stay inside
+        offset = (box[0] + box[1]) / 2
+        x = offset + (box[1] - box[0]) * g.uniform(-0.25, 0.25, (options.points, d))
+        scale = float((box[1] - box[0]).min()) / 4 / max(options.steps)
+    away = offset + options.far * (x[: len(x) // 2] - offset)
+    away = away if box is None else np.clip(away, *box)
+    around = _line_ends(x, scale, options, g)
+    with oracle.stage("diagnosis"):
+        seen = oracle(np.concatenate([x, away, around]))
+        again = oracle(x[:1], repeat=1)
+        alone = oracle(x[:1], repeat=2)
+    near, far, rest = np.split(seen, [len(x), len(x) + len(away)])
+    repeats = np.concatenate([near[:1], again, alone])
+    same = bool(np.array_equal(again, alone))
+    return _Seen(
+        near=near,
+        far=far,
+        ends=rest.reshape(len(options.steps), 2, len(x), -1),
+        scale=scale,
+        jitter=0.0 if same else float(repeats.std(axis=0, ddof=1).max()),
+        consistent=bool(np.array_equal(near[:1], again)),
     )
 
 
@@ -245,8 +176,7 @@ def _kind(near: FloatArray, far: FloatArray, ends: FloatArray) -> str:
     whole = bool((seen == np.round(seen)).all())
     if whole and len(np.unique(seen)) <= max(2, len(seen) // 2):
         return "labels"
-    # Printed probabilities may sum to 1 only to their last decimal.
-    if not between_zero_and_one(np.concatenate([seen, ends.reshape(-1, seen.shape[1])]), 1e-2):
+    if not between_zero_and_one(np.concatenate([seen, ends.reshape(-1, seen.shape[1])])):
         return "values"
     if seen.shape[1] > 1:
         return "probabilities"
@@ -254,16 +184,16 @@ def _kind(near: FloatArray, far: FloatArray, ends: FloatArray) -> str:
     return "probabilities" if votes.log_odds > votes.values else "values"
 
 
-def _precision(seen: FloatArray, size: float, options: DiagnosisConfig) -> tuple[str, float]:
+def _precision(seen: FloatArray, size: float) -> tuple[str, float]:
     """Return the coarsest grid that holds every answer, and its spacing."""
     if size == 0:
         return "float64", 0.0
-    for decimals in range(options.max_decimals + 1):
-        if (np.round(seen, decimals) == seen).all():
-            return f"{decimals} decimals", 10.0**-decimals
+    step = decimal_step(seen)
+    if step > 0.0:
+        return f"{round(-np.log10(step))} decimals", step
     if (to_bfloat16(seen) == seen).all():
         return "bfloat16", 2.0**-7 * size
-    if (seen.astype(np.float32).astype(np.float64) == seen).all():
+    if is_single(seen):
         return "float32", 2.0**-23 * size
     return "float64", 2.0**-52 * size
 
@@ -291,16 +221,15 @@ def _quietest(middle: FloatArray, ends: FloatArray, options: DiagnosisConfig) ->
     the noise, where there are some.
     """
     steps = np.asarray(options.steps)
-    small = (steps <= options.lively[1]) & (steps >= options.lively[0])
+    small = (steps <= options.small[1]) & (steps >= options.small[0])
     lively = (ends[small] != middle).any(axis=(1, 3)).all(axis=0)
     if np.count_nonzero(lively) >= 3:
         middle, ends = middle[lively], ends[:, :, lively]
     moved = (ends != middle).any(axis=(1, 3)).mean(axis=1) > 0.5
     if not moved.any():
         return 0.0
-    # Second differences of independent errors have variance 6 sigma^2; the median
-    # of |N(0, 1)| is 0.6745.
-    medians = np.median(_second_differences(middle, ends), axis=1) / (np.sqrt(6.0) * 0.6745)
+    # Second differences of independent errors have variance 6 sigma^2.
+    medians = np.median(_second_differences(middle, ends), axis=1) / (np.sqrt(6.0) * NORMAL_MEDIAN)
     least = float(medians[moved].min())
     # Steps as quiet as the quietest, but for chance, tell the same: their mean is steadier.
     return float(medians[moved & (medians <= 2.0 * least)].mean())
@@ -328,7 +257,7 @@ def _bends(
     """Return the step at which half of the points bend, and whether pieces are linear."""
     if seconds.shape[1] < 3:
         return None, None
-    bent = seconds > options.bend_factor * noise
+    bent = seconds > 2.0 * AGREES * noise
     often = np.flatnonzero(bent.mean(axis=1) >= 0.5)
     if len(often) == 0:
         return None, True
@@ -336,7 +265,7 @@ def _bends(
     # A smooth function's second differences fall by 100 with each ten times smaller
     # step, at nearly every point; a piecewise linear one's drop to zero, or by 10. Where
     # even a small step meets many kinks only the drop to zero tells.
-    floor = options.bend_factor * noise
+    floor = 2.0 * AGREES * noise
     near = [i for i in range(len(options.steps) - 1) if options.steps[i] < 0.5]
     could = seconds[near] > 3.0 * 100.0 * floor
     dropped = could & (seconds[[i + 1 for i in near]] <= floor)
@@ -363,11 +292,11 @@ def _locally_constant(
         return False
     change: FloatArray = np.abs(ends - middle).max(axis=(1, 3))  # (steps, points)
     still = np.mean(change == 0, axis=1)
-    if (still[np.asarray(options.steps) <= options.small] < options.still).any():
+    if (still[np.asarray(options.steps) <= options.small[1]] < options.still).any():
         return False
     jumps = change[still >= 0.5]
     jumps = jumps[jumps > 0]
-    return len(jumps) == 0 or bool(np.median(jumps) >= options.jump * quantum)
+    return len(jumps) == 0 or bool(np.round(np.median(jumps) / max(quantum, _TINY)) > 1.0)
 
 
 def _growth(near: FloatArray, far: FloatArray, options: DiagnosisConfig) -> float:
@@ -395,14 +324,6 @@ def _count_hyperplanes(bent: BoolArray, steps: FloatArray) -> float | None:
         return 0.0
     k = np.logspace(-1.0, 7.0, 400)
     spared = np.exp(-np.multiply.outer(k, p))  # at each step, and at none
-    within = np.maximum(spared[:, 1:] - spared[:, :-1], 1e-300)
+    within = np.maximum(spared[:, 1:] - spared[:, :-1], _TINY)
     chance = np.where(last < 0, spared[:, [0]], within[:, np.maximum(last, 0)])
-    return float(k[np.argmax(np.log(np.maximum(chance, 1e-300)).sum(axis=1))])
-
-
-def _round_number(value: float) -> int:
-    """Return one significant digit."""
-    if value < 1:
-        return round(value)
-    size = 10 ** int(np.floor(np.log10(value)))
-    return int(round(value / size) * size)
+    return float(k[np.argmax(np.log(np.maximum(chance, _TINY)).sum(axis=1))])

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from unrelu._types import ArrayLike, FloatArray
-from unrelu.activations import KINDS, RELU, Activation, Disguise, activation
+from unrelu.activations import KINDS, RELU, Activation, activation
 from unrelu.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -194,34 +194,9 @@ class Network:
         without an affine term get a first coordinate that is not negative; and the neurons of
         each hidden layer are sorted by their rows, first coordinate first.
         """
-        weights = [w.copy() for w in self.weights]
-        biases = [b.copy() for b in self.biases]
-        activations = list(self.activations)
-        for layer, phi in enumerate(self.activations):
-            if phi.homogeneous:
-                scale = np.linalg.norm(weights[layer], axis=1)
-                scale = np.where(scale > 0, scale, np.abs(biases[layer]))
-                scale = np.where(scale > 0, scale, 1.0)
-                weights[layer] /= scale[:, None]
-                biases[layer] /= scale
-                weights[layer + 1] *= scale
-            mirror = phi.mirror
-            if mirror is not None and mirror.slope == 0.0:
-                first = weights[layer][np.arange(len(weights[layer])), _first(weights[layer])]
-                turn = first < 0
-                # phi(z) = sign (phi(2 center - z) - offset), as the mirror is its own inverse.
-                lost = mirror.sign * mirror.offset * weights[layer + 1][:, turn].sum(axis=1)
-                biases[layer + 1] -= lost
-                weights[layer][turn] *= -1.0
-                biases[layer][turn] = 2.0 * mirror.center - biases[layer][turn]
-                weights[layer + 1][:, turn] *= mirror.sign
-            keys = np.column_stack([weights[layer], biases[layer]])
-            order = np.lexsort(keys.T[::-1])
-            weights[layer] = weights[layer][order]
-            biases[layer] = biases[layer][order]
-            weights[layer + 1] = weights[layer + 1][:, order]
-            activations[layer] = phi.taken(order)
-        return self._with(weights, biases, activations)
+        from unrelu._forms import canonical_layers
+
+        return self._with(*canonical_layers(self))
 
     def usual(self) -> Network:
         """Return the same function with activations in their usual form.
@@ -229,22 +204,9 @@ class Network:
         A logistic layer is a tanh layer, ReLU6 and the hard sigmoid are hard tanhs, softplus
         with a beta is one without: scales and shifts go to the layers around it.
         """
-        weights = [w.copy() for w in self.weights]
-        biases = [b.copy() for b in self.biases]
-        activations = list(self.activations)
-        for layer, phi in enumerate(self.activations):
-            disguise, beta = phi.kind.disguise, np.ones(1)
-            if phi.name == "softplus":
-                disguise, beta = Disguise("softplus", 1.0, 1.0), phi.parameters[..., 0]
-            if disguise is None:
-                continue
-            factor = np.broadcast_to(beta * disguise.inner, biases[layer].shape)
-            weights[layer] *= factor[:, None]
-            biases[layer] = factor * biases[layer] + disguise.shift
-            biases[layer + 1] += disguise.offset * weights[layer + 1].sum(axis=1)
-            weights[layer + 1] *= disguise.scale / beta
-            activations[layer] = activation(disguise.usual)
-        return Network(weights, biases, activations, self.skip)
+        from unrelu._forms import usual_layers
+
+        return Network(*usual_layers(self), self.skip)
 
     def _with(
         self,
@@ -405,11 +367,6 @@ class ReLUNetwork(Network):
         skip: ArrayLike | None = None,
     ) -> None:
         super().__init__(weights, biases, RELU, skip)
-
-
-def _first(rows: FloatArray) -> FloatArray:
-    """Return the index of the first entry of each row that is not zero."""
-    return np.asarray(np.argmax(rows != 0, axis=1))
 
 
 def _each(

@@ -154,7 +154,7 @@ def test_sign_patterns_finds_all_exact_solutions():
     c1, c2 = np.array([1.0, 0.0, 2.0]), np.array([0.0, 1.0, -1.0])
     columns = np.stack([c1, c2, c1 + c2, -c1], axis=1)
     target = columns.sum(axis=1)
-    found = sign_patterns(columns, target)
+    found = sign_patterns(columns, target, keep=64)
     exact = {tuple(p) for p in found.patterns[found.remainders < 1e-12]}
     brute = set()
     for code in range(16):
@@ -167,7 +167,7 @@ def test_sign_patterns_finds_all_exact_solutions():
 
 def test_sign_patterns_gives_up_politely():
     rng = np.random.default_rng(0)
-    found = sign_patterns(rng.standard_normal((3, 40)), np.zeros(3))
+    found = sign_patterns(rng.standard_normal((3, 40)), np.zeros(3), keep=64)
     assert not found.complete
     assert found.patterns.shape == (1, 40)
-    assert sign_patterns(np.empty((3, 0)), np.ones(3)).patterns.shape == (1, 0)
+    assert sign_patterns(np.empty((3, 0)), np.ones(3), keep=64).patterns.shape == (1, 0)

@@ -19,7 +19,7 @@ from unrelu.learner.far import choose_stretch, measure_biases
 from unrelu.learner.neurons import Neurons
 from unrelu.learner.polish import band_points, fit_neurons
 from unrelu.learner.search import gaussian_line, residual_noise, search_residual
-from unrelu.lines.kinks import LineConfig
+from unrelu.lines.chain import MARGIN
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles import as_oracle
 from unrelu.oracles.wrappers import Noisy
@@ -126,7 +126,7 @@ def test_nothing_to_find_costs_little():
 
 def test_noise_of_the_residual_is_at_least_what_is_forgiven():
     quiet = residual_noise(ROUNDING, np.zeros((9, 1)), 4, 0.3)
-    assert quiet.absolute[0] == pytest.approx(0.3 / LineConfig().margin, rel=1e-9)
+    assert quiet.absolute[0] == pytest.approx(0.3 / MARGIN, rel=1e-9)
     loud = residual_noise(ROUNDING, np.full((9, 1), 2.0), 4, 0.3)
     assert loud.absolute[0] == pytest.approx(2.0 * 2.0 / NORMAL_MEDIAN, rel=1e-9)
     assert loud.growth[0] == pytest.approx(loud.absolute[0] / 2.0)

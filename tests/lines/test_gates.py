@@ -85,7 +85,7 @@ def test_update_agrees_with_solving_all_at_once_in_both_forms(monkeypatch):
     precision = np.linalg.inv(prior) + rows.T @ np.diag(1 / variances) @ rows
     expected = np.linalg.solve(precision, rows.T @ (deviations / variances[:, None]))
     for size in (700, 0):
-        monkeypatch.setattr("unrelu.lines.gates._STABLE_SIZE", size)
+        monkeypatch.setattr("unrelu.lines.gates.DENSE", size)
         change, covariance = update(prior, rows, deviations, variances)
         np.testing.assert_allclose(change, expected, rtol=1e-6, atol=1e-9)
         np.testing.assert_allclose(covariance, np.linalg.inv(precision), rtol=1e-6, atol=1e-9)

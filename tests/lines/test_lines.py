@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from unrelu.core.noise import estimate_noise
-from unrelu.lines.kinks import LineConfig, find_kinks, restrict
+from unrelu.lines.kinks import find_kinks, restrict
 from unrelu.lines.survey import SurveyLine, calibrate, scan_line
 from unrelu.oracles import as_oracle
 from unrelu.planted import random_network
@@ -170,8 +170,3 @@ def test_noise_of_each_kind_is_measured():
     single = clusters(lambda t: (0.3 + 0.7 * t).astype(np.float32).astype(float))
     assert 1e-8 < single.absolute[0] < 1e-6
     assert 1e-8 < single.growth[0] < 1e-6
-
-
-def test_config_is_frozen():
-    with pytest.raises(AttributeError):
-        LineConfig().accept = 3.0  # type: ignore[misc]

@@ -5,9 +5,10 @@ import pytest
 
 import unrelu
 from unrelu import Status
-from unrelu.core.price import OVERRUN, price_halfspaces, price_lowest_layer
+from unrelu.core.price import OVERRUN
 from unrelu.core.record import remembered
 from unrelu.thresholds import facets, halfspaces, layer_queries
+from unrelu.thresholds.price import price_halfspaces, price_lowest_layer
 
 
 def _rows(n, k, seed):

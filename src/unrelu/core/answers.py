@@ -16,12 +16,14 @@ import numpy as np
 import scipy.special
 
 from unrelu._types import FloatArray
+from unrelu.core.noise import AGREES, decimal_step, is_single
+from unrelu.oracles.wrappers import to_bfloat16
 
 __all__ = ["AnswerVotes", "LookConfig", "between_zero_and_one", "look_for_probabilities", "vote"]
 
 
-_COARSEST = 0.01
-"""Decimals of probabilities: coarser steps are labels."""
+TOTAL = 1e-5
+"""Rows of several probabilities sum to one within this: float32 sums of thousands do."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,12 +38,9 @@ class LookConfig:
     spacings: tuple[float, ...] = (0.02, 0.2, 1.0)
     """Places where a single column is asked at three points, and their distances over that of
     two typical inputs, in turn: short ones meet no kink, long ones bend coarse answers."""
-    telling: float = 10.0
-    """A place votes where the two predictions differ by this many steps of the answers' grid."""
     near: float = 0.25
-    """Its middle answer must be this near to one of them, over their difference."""
-    total: float = 1e-5
-    """Rows of several probabilities sum to one within this."""
+    """A place votes where the two predictions differ by more than answers that agree: its
+    middle answer must be this near to one of them, over their difference."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +51,7 @@ class AnswerVotes:
     log_odds: int
 
 
-def between_zero_and_one(seen: FloatArray, total: float) -> bool:
+def between_zero_and_one(seen: FloatArray, total: float = TOTAL) -> bool:
     """Whether answers ``(n, m)`` may be probabilities: rows of several sum to one.
 
     Rounded to decimals each may be off by half a step.
@@ -63,18 +62,22 @@ def between_zero_and_one(seen: FloatArray, total: float) -> bool:
     if not inside:
         return False
     step = _grid_step(seen)
-    if step <= _COARSEST:
+    if step < 1.0:  # whole numbers are labels
         total = total + 0.5 * seen.shape[1] * step
     return bool((np.abs(seen.sum(axis=1) - 1.0) <= total).all())
 
 
 def _grid_step(seen: FloatArray) -> float:
-    """Return the distance of neighbouring answers near one: of decimals, float32, float64."""
-    for decimals in range(10):
-        if bool((np.round(seen, decimals) == seen).all()):
-            return float(10.0**-decimals)
-    single = bool((seen.astype(np.float32).astype(np.float64) == seen).all())
-    return float(np.finfo(np.float32 if single else np.float64).eps)
+    """Return the distance of neighbouring answers near one, by how they are written.
+
+    In decimals, bfloat16, float32 or float64.
+    """
+    step = decimal_step(seen)
+    if step > 0.0:
+        return step
+    if bool((to_bfloat16(seen) == seen).all()):
+        return float(np.finfo(np.float32).eps) * 2.0**16  # the lower half of its bits is nought
+    return float(np.finfo(np.float32 if is_single(seen) else np.float64).eps)
 
 
 def vote(
@@ -97,7 +100,7 @@ def vote(
     straight = 0.5 * (back + ahead)
     logistic = scipy.special.expit(0.5 * (scipy.special.logit(back) + scipy.special.logit(ahead)))
     apart = np.abs(straight - logistic)
-    telling = apart > config.telling * _grid_step(np.concatenate([back, middle, ahead]))
+    telling = apart > AGREES * _grid_step(np.concatenate([back, middle, ahead]))
     by_value = telling & (np.abs(middle - straight) <= config.near * apart)
     by_odds = telling & (np.abs(middle - logistic) <= config.near * apart)
     return AnswerVotes(int(np.count_nonzero(by_value)), int(np.count_nonzero(by_odds)))
@@ -107,7 +110,7 @@ def look_for_probabilities(
     ask: Callable[[FloatArray], FloatArray],
     draw: Callable[[int], FloatArray],
     *,
-    ways_out: tuple[float, ...] = (1.0, -1.0),
+    ways_out: tuple[float, ...] | None = None,
     config: LookConfig | None = None,
 ) -> tuple[bool, FloatArray]:
     """Find out whether a target answers with probabilities.
@@ -119,8 +122,8 @@ def look_for_probabilities(
     draw
         Draws typical inputs.
     ways_out
-        Signs with which an input may be taken far out: none in a box, 1 in the orthant. A
-        unit that is off in one direction is on in the other.
+        Signs with which an input may be taken far out: none in a box, 1 in the orthant; None:
+        both. A unit that is off in one direction is on in the other.
 
     Returns
     -------
@@ -130,12 +133,13 @@ def look_for_probabilities(
     config = LookConfig() if config is None else config
     typical = draw(config.looks)
     seen = ask(typical)
-    if not between_zero_and_one(seen, config.total):
+    if not between_zero_and_one(seen):
         return False, seen
     far = seen[:0]
+    ways_out = (1.0, -1.0) if ways_out is None else ways_out
     if ways_out:
         far = ask(config.far * np.multiply.outer(np.array(ways_out), typical[0]))
-        if not between_zero_and_one(far, config.total):
+        if not between_zero_and_one(far):
             return False, seen
     if seen.shape[1] > 1:
         return True, seen
@@ -145,7 +149,7 @@ def look_for_probabilities(
     spacing = np.resize(np.array(config.spacings), config.places)[:, None]
     step = spacing * (draw(config.places) - places)  # towards another input: stays inside
     p = ask(np.concatenate([places, places + 0.5 * step, places + step]))
-    if not between_zero_and_one(p, config.total):
+    if not between_zero_and_one(p):
         return False, seen
     back, middle, ahead = p.reshape(3, -1)
     votes = vote(back, middle, ahead, config)

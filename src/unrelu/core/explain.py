@@ -16,6 +16,8 @@ import numpy as np
 import scipy.special
 
 from unrelu._types import FloatArray, IntArray
+from unrelu.core.memory import BLOCK
+from unrelu.core.noise import decimal_step
 from unrelu.core.price import FIRST_AGAIN
 from unrelu.core.record import Record, Remembered
 from unrelu.errors import OracleError
@@ -59,7 +61,8 @@ WORST_KEPT = 64
 NOISE_MULTIPLE = 45.0
 """Standard deviations of noise by which an answer that is repeated may differ: rounding inside
 a target has longer tails than a Gaussian (the certificate of coarse answers allows as many)."""
-CHUNK = 4096
+CHUNK = BLOCK >> 10
+"""Answers compared at a time, each with up to a thousand units."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,12 +176,14 @@ class Tolerance:
         return np.asarray(allowed + least + self.grid)
 
 
-def _grid(record: Record, most: int = 9) -> float:
+def _grid(record: Record) -> float:
     """Return the step of the decimal grid on which all answers lie, or 0 where there is none."""
-    for decimals in range(most + 1):
-        if all(bool((np.round(b.answers, decimals) == b.answers).all()) for b in record.batches()):
-            return float(10.0**-decimals)
-    return 0.0
+    finest = np.inf
+    for batch in record.batches():
+        finest = min(finest, decimal_step(batch.answers))
+        if finest == 0.0:
+            return 0.0
+    return float(finest) if np.isfinite(finest) else 0.0
 
 
 class Comparison:

@@ -22,6 +22,7 @@ import numpy as np
 
 from unrelu._types import FloatArray
 from unrelu.core.answers import between_zero_and_one
+from unrelu.core.noise import AGREES
 from unrelu.networks import Network, ReLUNetwork
 from unrelu.oracles.base import Oracle, Wrapper
 
@@ -37,26 +38,16 @@ NEAR = (0.01, 5.0)
 """Kinks between these parts of sqrt(d) are where the algorithms look for them anyway."""
 UNEVEN = 1.5
 """Standard deviation of the logarithms of inputs' units from which on they are a hindrance."""
-FEWEST = 2
-"""Kinks a ray from which on their distances tell where inputs live; a few may lie anywhere."""
-QUARTILE = 0.75
-"""Part of the kinks that shall be within reach: near a centre that was sought for it many are."""
 MOVES = 3
 """Times that the centre is moved: each brings it from a distance to a few units of the last."""
 MOST_PLACES = 256
 """Gradients for that at most: beyond, they cost more than what they are to help with."""
-STEP = 1e-4
-"""Step of their differences, over the distance of the kinks: seldom across one."""
-SMALLEST = 1e-3
-"""Directions less steep than this part of the steepest say nothing about the centre."""
-MULTIPLE = 30.0
-"""A second difference this many roundings high, of float32 at least, is a kink."""
-HALVINGS = 40
-"""Halvings between two points of a ray at most: answers can be read in a part of 1e-12 of it."""
-STRIDE, TRIES = 1e3, 4
-"""A step is made longer or shorter by this factor, this often at most: units from 1e-6 to 1e6."""
-ROUNDED_SUM = 1e-2
-"""Printed probabilities may sum to one only to their last decimal."""
+STRIDE = 1e3
+"""A step is made longer or shorter by this factor, as often as the decades of a ray allow."""
+SHARP = math.sqrt(np.finfo(np.float32).eps)
+"""Half of the digits of float32: what an answer must be rounded less than to be read; the step
+of a difference, over the distance of the kinks, seldom across one; and the part of the steepest
+direction's slope below which another says nothing about the centre."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -153,7 +144,7 @@ def find_frame(
     Takes ``d`` queries and about two hundred; where units differ, twice as many.
     """
     origin = np.zeros(d)
-    place, distance = _along_rays(ask, origin, np.ones(d), rng, 0.5)
+    place, distance = _along_rays(ask, origin, np.ones(d), rng)
     if place is None:
         return None
     near = _usual(distance, d) and float(np.linalg.norm(place)) <= NEAR[1] * math.sqrt(d)
@@ -169,12 +160,12 @@ def find_frame(
         return None
     units = np.sqrt(_units(steepness) * _units(again))
     for _ in range(MOVES):
-        moved, distance = _along_rays(ask, place, units, rng, QUARTILE)
+        moved, distance = _along_rays(ask, place, units, rng)
         place = place if moved is None else moved
         center = _homogeneous_about(ask, place, units * distance / math.sqrt(d), rng)
         if center is None:
             break
-        readable, nearer = _along_rays(ask, center, units, rng, QUARTILE)
+        readable, nearer = _along_rays(ask, center, units, rng)
         if readable is None or nearer > distance:
             break
         place, distance = readable, nearer
@@ -212,18 +203,18 @@ def _homogeneous_about(
     if places > MOST_PLACES:
         return None
     u = rng.standard_normal((places, d))
-    step = STEP * np.eye(d)
+    step = SHARP * np.eye(d)
     points = place + scale * np.concatenate([u[:, None], u[:, None] + step], axis=1)
     read, _ = _read(ask(points.reshape(-1, d)))
     read = read.reshape(places, d + 1, m)
     good = np.isfinite(read).all(axis=(1, 2))
-    gradient = (read[good, 1:] - read[good, :1]).transpose(0, 2, 1) / STEP  # (places, m, d)
+    gradient = (read[good, 1:] - read[good, :1]).transpose(0, 2, 1) / SHARP  # (places, m, d)
     right = (gradient * u[good, None]).sum(axis=2) - read[good, 0]
     ones = np.broadcast_to(-np.eye(m), (len(gradient), m, m))
     matrix = np.concatenate([gradient, ones], axis=2).reshape(-1, d + m)
     if len(matrix) < d + m:
         return None
-    solution = np.linalg.lstsq(matrix, right.reshape(-1), rcond=SMALLEST)[0]
+    solution = np.linalg.lstsq(matrix, right.reshape(-1), rcond=SHARP)[0]
     return np.asarray(place + scale * solution[:d])
 
 
@@ -233,7 +224,7 @@ def _read(answers: FloatArray) -> tuple[FloatArray, FloatArray]:
     Of probabilities these are logarithms against the first; NaN where one of the two is nought.
     """
     eps = float(np.finfo(np.float32).eps)
-    if answers.shape[1] == 1 or not between_zero_and_one(answers, ROUNDED_SUM):
+    if answers.shape[1] == 1 or not between_zero_and_one(answers):
         return answers, eps * np.abs(answers)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         logs = np.log(answers)
@@ -250,12 +241,11 @@ def _along_rays(
     origin: FloatArray,
     units: FloatArray,
     rng: np.random.Generator,
-    part_of_kinks: float,
 ) -> tuple[FloatArray | None, float]:
     """Return a place where answers can be read, and how far out kinks lie, in ``units``.
 
     Along a ray a ReLU network bends where units switch; before the first and behind the last
-    it is straight. Within the distance lies ``part_of_kinks`` of them; sqrt(d) where no ray
+    it is straight. Within the distance lies half of them; sqrt(d) where hardly a ray
     bends. The place is the origin, unless probabilities are nought or one there.
     """
     d = len(units)
@@ -270,12 +260,12 @@ def _along_rays(
     answers, rounding = (p[1:].reshape(RAYS, len(t), -1) for p in (read, rounding))
     part = ((t[1:-1] - t[:-2]) / (t[2:] - t[:-2]))[:, None]
     straight = answers[:, :-2] + part * (answers[:, 2:] - answers[:, :-2])
-    allowed = MULTIPLE * np.maximum(rounding[:, 1:-1], rounding[:, 2:])
+    allowed = 2.0 * AGREES * np.maximum(rounding[:, 1:-1], rounding[:, 2:])
     bent = (np.abs(answers[:, 1:-1] - straight) > allowed).any(axis=2)
     where = t[1:-1][np.nonzero(bent)[1]]
-    if len(where) < FEWEST * RAYS:
+    if len(where) <= RAYS:  # one a ray may lie anywhere
         return place, math.sqrt(d)
-    return place, float(np.quantile(where, part_of_kinks))
+    return place, float(np.median(where))
 
 
 def _readable(
@@ -290,24 +280,23 @@ def _readable(
     Between two neighbours of which one is sure of another class than the other it is sought
     by halving.
     """
-    if seen.shape[1] == 1 or not between_zero_and_one(seen, ROUNDED_SUM):
+    if seen.shape[1] == 1 or not between_zero_and_one(seen):
         return origin
-    sharp = math.sqrt(np.finfo(np.float32).eps)  # half of the digits, of float32 at least
     coarse = rounding.max(axis=1)  # infinite where there is nothing to read
-    if coarse[0] <= sharp:
+    if coarse[0] <= SHARP:
         return origin
     flat = np.concatenate([origin[None], points.reshape(-1, points.shape[2])])
     best = int(np.argmin(coarse))
-    if coarse[best] <= sharp:
+    if coarse[best] <= SHARP:
         return np.asarray(flat[best])
     label = seen[1:].argmax(axis=1).reshape(points.shape[:2])
     changes = np.argwhere(label[:, 1:] != label[:, :-1])
     for ray, step in changes[:RAYS]:
         a, b = points[ray, step], points[ray, step + 1]
-        for _ in range(HALVINGS):
+        for _ in range(np.finfo(np.float64).nmant):
             middle = 0.5 * (a + b)
             answer = ask(middle[None])
-            if _read(answer)[1].max() <= sharp:
+            if _read(answer)[1].max() <= SHARP:
                 return np.asarray(middle)
             a, b = (middle, b) if answer.argmax() == label[ray, step] else (a, middle)
     return None
@@ -327,13 +316,13 @@ def _steepness(
     if not np.isfinite(base).all():
         return None
     todo = np.arange(d)
-    for _ in range(TRIES):
+    for _ in range(math.ceil((REACH[1] - REACH[0]) / math.log10(STRIDE))):
         moved = place + np.zeros((len(todo), 1))
         moved[np.arange(len(todo)), todo] += steps[todo]
         read, rounding = _read(ask(moved))
         change = np.abs(read - base).max(axis=1)
         unread = ~np.isfinite(change)
-        still = ~unread & (change <= MULTIPLE * rounding.max(axis=1))
+        still = ~unread & (change <= 2.0 * AGREES * rounding.max(axis=1))
         good = ~unread & ~still
         slope[todo[good]] = change[good] / steps[todo[good]]
         steps[todo[unread]] /= STRIDE

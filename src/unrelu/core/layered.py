@@ -24,16 +24,13 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from unrelu.core.activations import RELU, Activation
+from unrelu.core.memory import BLOCK
 
 __all__ = ["Blocks", "Layered", "Trace"]
 
 Array = Any
 Blocks = list[Array]
 """Parameters, or a direction, as matrices; see the module."""
-
-_CHUNK_ENTRIES = 4_000_000
-"""Entries of the arrays that an evaluation holds at a time (32 MB in float64): beyond the
-caches of any machine, far below its memory."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +97,7 @@ class Layered:
 
     def chunks(self, rows: int) -> list[slice]:
         """Cut n rows so that an evaluation of a piece needs little memory."""
-        size = max(1, _CHUNK_ENTRIES // sum(self.widths))
+        size = max(1, BLOCK // sum(self.widths))
         return [slice(i, min(i + size, rows)) for i in range(0, max(rows, 1), size)]
 
     def trace(self, x: Array) -> tuple[Array, Trace]:

@@ -20,9 +20,10 @@ __all__ = ["Levelled", "output_levels", "unlevelled"]
 
 _APART = 2.0**10
 """Outputs whose spreads differ by less stay as they are."""
-_SQUARED = 2.0**200
-"""Nor is anything done to numbers within this factor of one: far beyond it squares overflow."""
-_CONSTANT = 1e-12
+_SQUARED = float(np.finfo(np.float64).max) ** 0.25
+"""Nor is anything done to numbers within this factor of one: beyond it squares of squares
+overflow."""
+_CONSTANT = _APART * float(np.finfo(np.float64).eps)
 """An output that varies by less than this part of its size is a constant, up to rounding."""
 
 

@@ -17,12 +17,9 @@ import numpy as np
 import scipy.linalg
 
 from unrelu._types import FloatArray
+from unrelu.core.memory import BLOCK
 
 __all__ = ["Kinks", "NormalEquations", "damped_step", "normal_equations", "residuals"]
-
-# Rows of the Jacobian in memory at a time: its product runs at full speed, and
-# it takes 14 MiB at 861 parameters.
-_ROWS = 2048
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,9 +97,10 @@ def normal_equations(model: Kinks, x: FloatArray, y: FloatArray) -> NormalEquati
     matrix = np.zeros((size, size))
     right = np.zeros(size)
     square = 0.0
-    jacobian = np.empty((min(_ROWS, max(len(x), 1)), m + free, width))
-    for start in range(0, len(x), _ROWS):
-        points = x[start : start + _ROWS]
+    rows = max(1, BLOCK // size)
+    jacobian = np.empty((min(rows, max(len(x), 1)), m + free, width))
+    for start in range(0, len(x), rows):
+        points = x[start : start + rows]
         n = len(points)
         extended = np.concatenate([points, np.ones((n, 1))], axis=1)
         z = extended @ model.u.T
@@ -111,7 +109,7 @@ def normal_equations(model: Kinks, x: FloatArray, y: FloatArray) -> NormalEquati
         else:
             slope = (z > 0.0).astype(np.float64)
         slope *= model.sign
-        residual = y[start : start + _ROWS] - np.einsum("nm,nm->n", slope, z)
+        residual = y[start : start + rows] - np.einsum("nm,nm->n", slope, z)
         block = jacobian[:n]
         np.multiply(slope[:, :, None], extended[:, None, :], out=block[:, :m])
         if model.affine is not None:
@@ -127,8 +125,9 @@ def normal_equations(model: Kinks, x: FloatArray, y: FloatArray) -> NormalEquati
 def residuals(model: Kinks, x: FloatArray, y: FloatArray) -> FloatArray:
     """``y - f(x)``, batch by batch; ``(n,)``."""
     out = np.empty(len(x))
-    for start in range(0, len(x), 8 * _ROWS):
-        piece = slice(start, start + 8 * _ROWS)
+    rows = max(1, BLOCK // (len(model.u) + x.shape[1]))
+    for start in range(0, len(x), rows):
+        piece = slice(start, start + rows)
         out[piece] = y[piece] - model(x[piece])
     return out
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
-import sys
-
 from unrelu.errors import BudgetExhausted
+from unrelu.ledger import FIRST_POINTS
 from unrelu.oracles.base import Meter
 
 __all__ = [
@@ -14,16 +12,7 @@ __all__ = [
     "UNSURE",
     "Allowance",
     "Price",
-    "price_any_depth",
     "price_between",
-    "price_halfspaces",
-    "price_labels",
-    "price_lowest_layer",
-    "price_noisy",
-    "price_span",
-    "price_span_from_labels",
-    "price_three_layer",
-    "price_two_layer",
 ]
 
 Price = tuple[int, int]
@@ -32,15 +21,16 @@ Price = tuple[int, int]
 UNSURE = 1.6
 """A look tells the number of hyperplanes within this factor."""
 MARGIN = 1.2
-"""The formulas below are fitted to the benchmarks' tables, good within this factor."""
+"""Methods' formulas are fitted to the benchmarks' tables, good within this factor."""
 
 OVERRUN = 4
 """A run ends when it would ask more than this many times the high end of its plan. A plan
 is good within a factor of two; what costs twice that again follows something that is not there."""
 
 
-FIRST_AGAIN = 8
-"""First points of a run that are asked again where something disagrees."""
+FIRST_AGAIN = FIRST_POINTS
+"""First points of a run that are asked again where something disagrees: as many as a ledger
+keeps."""
 
 
 class Allowance:
@@ -94,103 +84,3 @@ class Allowance:
 def price_between(low: float, high: float) -> Price:
     """Return a price between two guesses of a formula that is fitted to tables of runs."""
     return round(low / MARGIN), round(high * MARGIN)
-
-
-def price_two_layer(
-    d: int, m: int, hyperplanes: float, *, coarse: bool = False, orthant: bool = False
-) -> Price:
-    """Return the price of one hidden layer: lines, gradients, certificate."""
-
-    def price(k: float) -> float:
-        lines = 100.0 + 6.0 * k
-        gradients = d * (k * 1.2 / m + 3.0) + 0.1 * k * d
-        certificate = 4300.0 if orthant else 3300.0
-        return (lines + gradients) * (4.0 if coarse or orthant else 1.0) + certificate
-
-    # In a part of space a line meets fewer of the hyperplanes.
-    most = hyperplanes * (UNSURE**2 if orthant else UNSURE)
-    return price_between(price(max(1.0, hyperplanes / UNSURE)), price(max(1.0, most)))
-
-
-def price_three_layer(
-    d: int,
-    m: int,
-    hyperplanes: float,
-    first: float,
-    *,
-    coarse: bool = False,
-    log_odds: bool = False,
-) -> Price:
-    """Return the price of two hidden layers, ``first`` of all hyperplanes in the first."""
-
-    def price(k: float) -> float:
-        one, two = max(1.0, first * k), max(1.0, (1.0 - first) * k)
-        parameters = one * (d + 1.0) + two * (one + 1.0) + m * (two + 1.0)
-        each = 2.6 + 25.0 / d if one <= 1.35 * d else 30.0  # no right inverse: the long way
-        # Lines that end where a probability does must be drawn several times.
-        return parameters * each * (3.0 if coarse or log_odds else 1.0) + 12_300.0
-
-    return price_between(
-        price(max(1.0, hyperplanes / UNSURE)), price(max(1.0, hyperplanes * UNSURE))
-    )
-
-
-def price_span(d: int, m: int, ranks: tuple[float, float]) -> Price:
-    """Return the price of a span of a rank between two guesses, from values."""
-    low, high = (rank * d * (1.0 / m + 100.0 / d) + 600.0 for rank in ranks)
-    return price_between(low, high)
-
-
-def price_span_from_labels(d: int, ranks: tuple[float, float]) -> Price:
-    """Return the same from labels: a bisection a normal's entry."""
-    low, high = (rank * (60.0 * d + 4000.0) for rank in ranks)
-    return price_between(low, high)
-
-
-def price_halfspaces(d: int, facets: tuple[float, float]) -> Price:
-    """Return the price of a number of facets between two guesses: bisections, rays, certificate.
-
-    A facet takes d lines to see its slopes, and d more to measure them.
-    """
-    least, most = facets
-    return price_between(least * (50.0 * d + 150.0) + 3_500.0, most * (65.0 * d + 450.0) + 8_000.0)
-
-
-def price_lowest_layer(
-    d: int, units: tuple[float, float], *, samples: int, tolerance: float
-) -> Price:
-    """Return the price of units between two guesses: a landscape, slabs, a certificate."""
-    # A round of slabs leaves between a twelfth and a half of an error that begins at 0.1 or so.
-    decrease = max(1.0, math.log(0.1 / max(tolerance, sys.float_info.epsilon)))
-    low, high = (
-        60.0 * d * count * decrease / math.log(factor)
-        for count, factor in zip(units, (12.0, 2.0), strict=True)
-    )
-    return price_between(samples + low, samples + high + 2_000.0)
-
-
-def price_labels(d: int, classes: int, units: float) -> Price:
-    """Return the price of a network from labels: a search, then a bisection a parameter."""
-    parameters = units * (d + 1.0) + max(1, classes - 1) * (units + 1.0)
-    return price_between(60.0 * parameters + 6_000.0, 600.0 * parameters + 30_000.0 * classes)
-
-
-def price_any_depth(d: int, m: int, hyperplanes: float) -> Price:
-    """Return the price of any number of hidden layers, whose units one line shows."""
-
-    def price(k: float, each: float) -> float:
-        return k * (d + 1.0 + m) * each + 12_300.0
-
-    return price_between(price(hyperplanes, 4.0), price(hyperplanes, 15.0))
-
-
-def price_noisy(d: int, m: int, hyperplanes: float) -> Price:
-    """Return the price of one hidden layer from noisy answers: lines, lift, fit, certificate."""
-
-    def price(k: float) -> float:
-        parameters = k * (d + 1.0 + m) + m
-        return 1500.0 + 60.0 * k + 4.0 * parameters / m + 3.0 * d + 1300.0
-
-    return price_between(
-        price(max(1.0, hyperplanes / UNSURE)), price(max(1.0, hyperplanes * UNSURE))
-    )

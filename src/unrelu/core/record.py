@@ -16,6 +16,7 @@ from typing import IO, Any, NamedTuple, TypeVar
 import numpy as np
 
 from unrelu._types import FloatArray
+from unrelu.core.memory import BLOCK
 from unrelu.core.price import Allowance
 from unrelu.errors import OracleError
 from unrelu.oracles import as_oracle
@@ -26,8 +27,8 @@ __all__ = ["Batch", "Record", "Remembered", "remembered", "with_plan"]
 
 Result = TypeVar("Result", bound=RecoveryResult)
 
-SPILL_BYTES = 1 << 30
-"""Answers beyond this size move from memory to a temporary file."""
+SPILL_BYTES = 32 * BLOCK * np.dtype(np.float64).itemsize
+"""Answers beyond this size, 1 GiB, move from memory to a temporary file."""
 
 
 class Batch(NamedTuple):

@@ -9,17 +9,15 @@ are the solutions xi in {-1, 1}^m of one linear system of d + 1 equations,
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 import scipy.linalg
 
 from unrelu._types import FloatArray
+from unrelu.core.memory import BLOCK
 
 __all__ = ["SignPatterns", "sign_patterns"]
-
-# 2^20 patterns of the free units take about a second and 200 MiB at d = 20.
-_FREE_LIMIT = 20
-_CHUNK_BITS = 14
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +40,7 @@ class SignPatterns:
     complete: bool
 
 
-def sign_patterns(columns: FloatArray, target: FloatArray, *, keep: int = 64) -> SignPatterns:
+def sign_patterns(columns: FloatArray, target: FloatArray, *, keep: int) -> SignPatterns:
     """Find the xi in {-1, 1}^m that bring ``columns @ xi`` nearest to ``target``.
 
     Parameters
@@ -57,7 +55,8 @@ def sign_patterns(columns: FloatArray, target: FloatArray, *, keep: int = 64) ->
     Notes
     -----
     With r the rank, r units follow from the other m - r, whose 2^(m-r) patterns
-    are enumerated. An exact solution is never missed; inexact ones are rounded.
+    are enumerated, where they are fewer than a block of memory has numbers: that takes a few
+    seconds. An exact solution is never missed; inexact ones are rounded.
     """
     m = columns.shape[1]
     if m == 0:
@@ -66,7 +65,7 @@ def sign_patterns(columns: FloatArray, target: FloatArray, *, keep: int = 64) ->
     diagonal = np.abs(np.diagonal(triangle))
     rank = int(np.count_nonzero(diagonal > 1e-10 * max(diagonal[0], 1e-300)))
     bound, free = np.sort(order[:rank]), np.sort(order[rank:])
-    complete = len(free) <= _FREE_LIMIT
+    complete = len(free) < math.log2(BLOCK)
     inverse = np.linalg.pinv(columns[:, bound])
     if not complete:
         rounded = np.where(np.linalg.pinv(columns) @ target < 0.0, -1.0, 1.0)
@@ -75,8 +74,9 @@ def sign_patterns(columns: FloatArray, target: FloatArray, *, keep: int = 64) ->
     best = np.empty((0, m))
     scores = np.empty(0)
     total = 1 << len(free)
-    for start in range(0, total, 1 << _CHUNK_BITS):
-        codes = np.arange(start, min(start + (1 << _CHUNK_BITS), total))
+    rows = max(1, BLOCK // (m * len(target)))
+    for start in range(0, total, rows):
+        codes = np.arange(start, min(start + rows, total))
         bits = (codes[:, None] >> np.arange(len(free))) & 1
         xi = np.empty((len(codes), m))
         xi[:, free] = 1.0 - 2.0 * bits

@@ -9,17 +9,17 @@ from typing import Literal
 import numpy as np
 
 from unrelu.core.explain import target_changed
-from unrelu.core.price import (
-    Price,
+from unrelu.core.price import Price
+from unrelu.core.record import Remembered
+from unrelu.extraction.box import extract_in_box, price_in_box
+from unrelu.extraction.noisy import extract_from_noisy
+from unrelu.extraction.peel import extract_any_depth
+from unrelu.extraction.price import (
     price_any_depth,
     price_noisy,
     price_three_layer,
     price_two_layer,
 )
-from unrelu.core.record import Remembered
-from unrelu.extraction.box import extract_in_box, price_in_box
-from unrelu.extraction.noisy import extract_from_noisy
-from unrelu.extraction.peel import extract_any_depth
 from unrelu.extraction.three_layer import ThreeLayerResult, extract_three_layer
 from unrelu.extraction.two_hidden import extract_two_hidden, price_two_hidden
 from unrelu.extraction.two_layer import TwoLayerConfig, TwoLayerResult, extract_two_layer

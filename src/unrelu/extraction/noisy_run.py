@@ -11,7 +11,6 @@ import numpy as np
 
 from unrelu._types import FloatArray
 from unrelu.core.fit import FitConfig, Fitted, Layered
-from unrelu.core.price import price_noisy
 from unrelu.core.record import Remembered
 from unrelu.core.run import reported_stage
 from unrelu.extraction.noisy_answers import Answers, Seen
@@ -26,6 +25,7 @@ from unrelu.extraction.noisy_search import (
     with_outputs,
 )
 from unrelu.extraction.noisy_units import add_missing_unit, without_needless, without_skip
+from unrelu.extraction.price import price_noisy
 from unrelu.progress import Progress
 from unrelu.result import StageReport
 

@@ -63,7 +63,6 @@ from unrelu._random import RandomState, as_generator
 from unrelu._types import FloatArray
 from unrelu.core.breakdown import Breakdown, as_breakdown
 from unrelu.core.explain import explained
-from unrelu.core.price import price_any_depth
 from unrelu.core.record import Remembered, remembered, with_plan
 from unrelu.errors import BudgetExhausted
 from unrelu.extraction.deep_answers import NotFinite, as_log_odds
@@ -71,6 +70,7 @@ from unrelu.extraction.deep_certify import Verdict, certify_network
 from unrelu.extraction.peel_run import Layer, Peeling
 from unrelu.extraction.peel_top import Closed
 from unrelu.extraction.prefix import Prefix
+from unrelu.extraction.price import price_any_depth
 from unrelu.networks import Network, ReLUNetwork
 from unrelu.oracles import as_oracle
 from unrelu.oracles.wrappers import LogOdds

@@ -81,10 +81,10 @@ from unrelu._random import RandomState, as_generator
 from unrelu._types import FloatArray
 from unrelu.core.breakdown import Breakdown, as_breakdown
 from unrelu.core.explain import explained
-from unrelu.core.price import price_three_layer
 from unrelu.core.record import remembered, with_plan
 from unrelu.errors import BudgetExhausted
 from unrelu.extraction.deep_answers import NotFinite, Saturated
+from unrelu.extraction.price import price_three_layer
 from unrelu.extraction.three_layer_config import Failed, ThreeLayerConfig
 from unrelu.extraction.three_layer_stages import Extraction
 from unrelu.networks import Network, ReLUNetwork

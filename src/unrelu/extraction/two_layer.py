@@ -79,12 +79,12 @@ from unrelu._types import ArrayLike
 from unrelu.core.breakdown import Breakdown, as_breakdown
 from unrelu.core.explain import contradictions_of, explained
 from unrelu.core.levels import unlevelled
-from unrelu.core.price import price_two_layer
 from unrelu.core.record import Remembered, remembered, with_plan
 from unrelu.core.units import Units
 from unrelu.errors import BudgetExhausted
 from unrelu.extraction.certify import FailedPoints, Verdict, certify_units
 from unrelu.extraction.known_units import Meaningless, Saturated
+from unrelu.extraction.price import price_two_layer
 from unrelu.extraction.refine import predicted_errors
 from unrelu.extraction.two_layer_config import TwoLayerConfig
 from unrelu.extraction.two_layer_run import Extraction

@@ -9,7 +9,6 @@ from unrelu.extraction.lift import LiftConfig
 from unrelu.extraction.refine import RefineConfig
 from unrelu.extraction.unit_fit import UnitFitConfig
 from unrelu.lines.gradients import GradientConfig
-from unrelu.lines.kinks import LineConfig
 from unrelu.lines.survey import SurveyConfig
 
 __all__ = ["TwoLayerConfig"]
@@ -19,7 +18,6 @@ __all__ = ["TwoLayerConfig"]
 class TwoLayerConfig:
     """Every choice of the extraction that is a number."""
 
-    line: LineConfig = dataclasses.field(default_factory=LineConfig)
     gradients: GradientConfig = dataclasses.field(default_factory=GradientConfig)
     survey: SurveyConfig = dataclasses.field(default_factory=SurveyConfig)
     refine: RefineConfig = dataclasses.field(default_factory=RefineConfig)

@@ -104,7 +104,6 @@ class Extraction(KnownUnits):
                 self.noise,
                 seeds,
                 config=config.survey,
-                line_config=config.line,
             )
             details |= {"kinks": len(scan.kinks), "rounds": scan.rounds}
         self.expect(len(scan.kinks), self.coarse)
@@ -217,9 +216,7 @@ class Extraction(KnownUnits):
             if (np.abs(answers) <= config.check_accept * level).all():
                 return 0
             seeds = [(positions[i : i + 1], answers[i : i + 1]) for i in range(len(positions))]
-            scan, noise = scan_line(
-                self.residual, line, noise, seeds, config=config.survey, line_config=config.line
-            )
+            scan, noise = scan_line(self.residual, line, noise, seeds, config=config.survey)
             found = survey(
                 self.residual,
                 line,

@@ -346,6 +346,9 @@ def _trimmed_fit(
 
 # ------------------------------------------------------------- orientations
 
+_ORIENTATIONS = 64
+"""Sign patterns that are tried on the samples, the best first."""
+
 
 def orient(model: Kinks) -> SignPatterns:
     """Orientations that absorb the affine part (Algorithm 3, all units at once).
@@ -354,7 +357,7 @@ def orient(model: Kinks) -> SignPatterns:
     ``v - sum_i xi_i s_i u_i``.
     """
     assert model.affine is not None
-    return sign_patterns((model.sign[:, None] * model.u).T, model.affine)
+    return sign_patterns((model.sign[:, None] * model.u).T, model.affine, keep=_ORIENTATIONS)
 
 
 def random_kinks(count: int, d: int, scale: float, rng: np.random.Generator) -> Kinks:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from unrelu._types import FloatArray
-from unrelu.core.noise import NoiseConfig, answer_grid
+from unrelu.core.noise import answer_grid
 from unrelu.errors import InvalidInput
 from unrelu.gaussian.config import SampleOptions
 from unrelu.gaussian.stream import ReadingPlan
@@ -96,7 +96,7 @@ def for_precision(options: SampleOptions, survey: SampleSurvey) -> SampleOptions
     y, scale = survey.train_y, survey.label_scale
     if np.all(y == np.rint(y)) or scale == 0.0:
         return options  # counts and classes: rounded too much to undo
-    eps, quantum = answer_grid(y, NoiseConfig())
+    eps, quantum = answer_grid(y)
     exact, tails = options.polish.exact, options.polish.tails
     if quantum > 0.0 and quantum < np.sqrt(options.doubt) * scale:
         # Root mean square 0.29, largest 0.5 of a step, and the fit's error.

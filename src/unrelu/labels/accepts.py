@@ -6,9 +6,9 @@ import functools
 
 import numpy as np
 
-from unrelu.core.price import price_labels
 from unrelu.core.record import Remembered
 from unrelu.labels.algorithm import extract_from_labels
+from unrelu.labels.price import price_labels
 from unrelu.lines.facts import Facts, Merit, Offer
 from unrelu.oracles.base import Oracle
 from unrelu.oracles.wrappers import Labels

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from unrelu._types import FloatArray
-from unrelu.core.price import price_labels
 from unrelu.core.run import Run
 from unrelu.labels.boundary import Crossings, find_near
 from unrelu.labels.charts import Chart, Target
@@ -19,6 +18,7 @@ from unrelu.labels.fit import fit_model, misfits, solve_outputs
 from unrelu.labels.hyperplanes import Hyperplanes
 from unrelu.labels.lift import lift_model
 from unrelu.labels.model import Model
+from unrelu.labels.price import price_labels
 from unrelu.labels.record import contradictions, resolvable
 from unrelu.lines.domains import Domain
 

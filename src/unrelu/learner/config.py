@@ -49,9 +49,6 @@ class LearnerConfig:
     """Gaussian samples at least: they tell the spread of F to 10 %."""
     miss: float = 1e-3
     """Odds of missing a bump of the narrowest width within one deviation of the origin."""
-    unexplained: float = 20.0
-    """Rounding noise of the answers over what the neurons found would cause: near 1 for
-    networks that are known, 100 to 1e6 where large terms cancel, as those of a bump do."""
     probes: int = 30_000
     """Samples spent at most to find what causes unexplained rounding noise."""
     lines: int = 6

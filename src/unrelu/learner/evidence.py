@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from unrelu._types import BoolArray, FloatArray, IntArray
-from unrelu.core.noise import RARE, NoiseModel, decimal_step, is_single
+from unrelu.core.noise import AGREES, RARE, NoiseModel, decimal_step, is_single
 from unrelu.learner.config import LearnerConfig
 from unrelu.learner.formulas import bump_slope, bump_width, samples_to_see
 from unrelu.learner.neurons import Neurons
@@ -188,8 +188,9 @@ class Evidence:
             return 0.0
         eps = float(np.finfo(np.float32 if self.single else np.float64).eps)
         expected = eps * float(np.median(neurons.magnitudes(self.x[self.gaussian])))
-        # Terms of size 4 s, as those of a bump of slopes s, leave a noise of about eps s.
-        return 4.0 * self.level / eps if self.level > self.config.unexplained * expected else 0.0
+        # Near 1 for networks that are known, 100 to 1e6 where large terms cancel. Terms of
+        # size 4 s, as those of a bump of slopes s, leave a noise of about eps s.
+        return 4.0 * self.level / eps if self.level > AGREES * expected else 0.0
 
     def samples_wanted(self, neurons: Neurons, asked: int) -> int:
         """Gaussian samples after which no bump that matters should be unseen.

@@ -16,7 +16,8 @@ import numpy as np
 
 from unrelu._types import FloatArray
 from unrelu.core.noise import NORMAL_MEDIAN, NoiseModel, Samples
-from unrelu.lines.kinks import LineConfig, find_kinks
+from unrelu.lines.chain import MARGIN
+from unrelu.lines.kinks import find_kinks
 from unrelu.lines.survey import Survey, SurveyConfig, SurveyLine, survey
 
 __all__ = ["gaussian_line", "residual_noise", "search_residual"]
@@ -52,7 +53,7 @@ def residual_noise(noise: NoiseModel, residual: FloatArray, d: int, forgiven: fl
         Kinks that nowhere bend the residual by as much are left alone.
     """
     usual = float(np.median(np.abs(residual))) / NORMAL_MEDIAN if len(residual) else 0.0
-    level = max(2.0 * usual, forgiven / LineConfig().margin)
+    level = max(2.0 * usual, forgiven / MARGIN)
     return noise.widened(level, level / math.sqrt(d))
 
 
@@ -81,9 +82,10 @@ def search_residual(
         lambda t: noise.std(line.norms(t)),
         seeds,
         scale=line.scale,
-        max_queries=SurveyConfig().first_limit,
+        max_queries=SurveyConfig().first_limit // 3,
     )
-    # A search that does not end is chasing the errors of the units, not new ones.
+    # One feature takes far fewer than a whole line may before it is looked at; a search that
+    # does not end is chasing the errors of the units, not new ones.
     if len(scan.kinks) == 0 or not scan.complete:
         return None
     return survey(ask, line, noise, scan, rng=rng)

@@ -40,10 +40,6 @@ NOISY = 1e-6
 for noisy; below it, sums are merely taken in another order."""
 COARSE = 1e-3
 """Noise over the size of answers above which exact recovery is not tried."""
-ROUNDING = 1e-10
-"""Noise over the size of answers that float64 arithmetic does not reach by itself."""
-SATURATES = 0.5
-"""Half way between the exponents 0 of what saturates and 1 of what grows linearly."""
 EXACT_COPY = 1e-8
 """A learned copy is exact where no answer deviates by more than this part of their spread."""
 
@@ -116,8 +112,8 @@ class Facts:
 
     @property
     def rounded(self) -> bool:
-        """Whether answers have fewer digits than float64."""
-        return self.diagnosis.relative_noise > ROUNDING
+        """Whether answers have less than half of float64's digits."""
+        return self.diagnosis.relative_noise > math.sqrt(np.finfo(np.float64).eps)
 
     @property
     def single(self) -> bool:
@@ -141,9 +137,10 @@ class Facts:
     @property
     def smooth_kind(self) -> str:
         """What a smooth target may be, by how it grows far out."""
-        if self.diagnosis.growth < SATURATES:
+        exponent = round(self.diagnosis.growth)
+        if exponent <= 0:
             return "answers saturate: tanh or sigmoid units, or a squashed output"
-        if self.diagnosis.growth < 1.0 + SATURATES:
+        if exponent == 1:
             return "answers grow linearly: GELU, SiLU or softplus units, or attention"
         return "answers grow faster than linearly: products of inputs, as in attention"
 

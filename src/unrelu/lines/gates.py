@@ -19,6 +19,7 @@ import scipy.linalg
 from unrelu._types import BoolArray, FloatArray, IntArray
 
 __all__ = [
+    "DENSE",
     "choose_points",
     "combine",
     "design_rows",
@@ -29,8 +30,9 @@ __all__ = [
 ]
 
 
-# Up to this many unknowns the covariance is updated in the form that cannot lose positivity.
-_STABLE_SIZE = 700
+DENSE = 700
+"""Unknowns up to which matrices of their size are factored at will: a covariance is updated in
+the form that cannot lose positivity, pieces are chosen one by one."""
 
 
 def design_rows(on: BoolArray, outputs: FloatArray) -> FloatArray:
@@ -273,7 +275,7 @@ def update(
     """
     scale = 1.0 / np.sqrt(variances)
     rows, deviations = rows * scale[:, None], deviations * scale[:, None]
-    if len(covariance) <= _STABLE_SIZE:
+    if len(covariance) <= DENSE:
         # With P = L L', the new covariance is L (I + L' R' R L)^-1 L': nothing cancels.
         values, vectors = np.linalg.eigh(covariance)
         root = vectors * np.sqrt(np.maximum(values, 0.0))

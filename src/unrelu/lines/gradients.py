@@ -13,12 +13,14 @@ repeated shorter. Only where this fails is the whole chunk repeated.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 
 import numpy as np
 
 from unrelu._types import BoolArray, FloatArray, IntArray
-from unrelu.core.noise import NoiseModel
+from unrelu.core.memory import BLOCK
+from unrelu.core.noise import AGREES, NoiseModel
 
 __all__ = ["GradientConfig", "Gradients", "measure_gradients", "orthogonal_directions"]
 
@@ -31,18 +33,21 @@ class GradientConfig:
     """Sizes and tolerances of the gradient step."""
 
     chunk: int = 64
-    """Directions per check."""
-    pilot: int = 16
-    """Directions of the first chunk of a piece, where there are several chunks: if its
-    check fails, the other chunks start with shorter steps."""
-    accept: float = 14.0
-    """Standard deviations within which a check agrees."""
+    """Directions per check; a quarter of them in the first chunk of a piece, where there are
+    several: if its check fails, the other chunks start with shorter steps."""
     shrink: float = 8.0
     """A repeated step is shorter by this factor."""
-    attempts: int = 8
-    """Times a chunk is repeated, each time with shorter steps."""
-    batch_values: int = 2**23
-    """Largest batch, in numbers (rows times inputs): 64 MiB."""
+
+    @property
+    def pilot(self) -> int:
+        """Directions of the first chunk of several."""
+        return max(1, self.chunk // 4)
+
+    @property
+    def attempts(self) -> int:
+        """Times a chunk is repeated: until steps have lost half of float64's digits."""
+        digits = -0.5 * math.log(np.finfo(np.float64).eps)
+        return math.ceil(digits / math.log(self.shrink))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,7 +207,7 @@ class _Measurement:
         spread = np.sqrt(1.0 + float(weights @ weights) + (1.0 - float(weights.sum())) ** 2)
         worst = np.abs(self.residual(chunk, check))
         bend = self.slack * float(np.abs(chunk.steps).max()) / self.std[chunk.piece]
-        return bool((worst <= self.config.accept * (float(spread) + bend)).all())
+        return bool((worst <= AGREES * (float(spread) + bend)).all())
 
     def advance(self, chunk: _Chunk, answers: FloatArray, weights: FloatArray) -> None:
         """Take in the answers of one round and decide what comes next."""
@@ -236,14 +241,14 @@ class _Measurement:
         # The scaled difference carries that much more noise into the checks.
         noisier = 2.0 + self.config.shrink * max(abs(float(w[i])) for w, _ in chunk.checks)
         chunk.answers[i] = answers[0]
-        if worst <= self.config.accept * noisier:
+        if worst <= AGREES * noisier:
             chunk.state = "done"
         else:
             self._restart(chunk)
 
     def _renew_value(self, piece: int, answer: FloatArray) -> None:
         """Replace a value that the target does not confirm."""
-        if (np.abs(answer - self.values[piece]) > self.config.accept * self.std[piece]).any():
+        if (np.abs(answer - self.values[piece]) > AGREES * self.std[piece]).any():
             self.values[piece] = answer
 
     def _decode(self, chunk: _Chunk) -> int | None:
@@ -256,7 +261,7 @@ class _Measurement:
         across = np.abs(np.multiply.outer(w1, r2) - np.multiply.outer(w2, r1)).max(axis=1)
         misfit = across / np.sqrt(norm)
         best = int(np.argmin(misfit))
-        return best if misfit[best] <= self.config.accept else None
+        return best if misfit[best] <= AGREES else None
 
     def _restart(self, chunk: _Chunk) -> None:
         chunk.attempt += 1
@@ -268,7 +273,7 @@ class _Measurement:
 
     def run(self, chunks: list[_Chunk]) -> None:
         open_chunks = [c for c in chunks if c.state not in {"done", "failed"}]
-        limit = max(1, self.config.batch_values // self.points.shape[1])
+        limit = max(1, BLOCK // self.points.shape[1])
         while open_chunks:
             start = 0
             while start < len(open_chunks):

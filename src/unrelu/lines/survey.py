@@ -15,10 +15,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from unrelu._types import FloatArray, IntArray
-from unrelu.core.noise import NoiseModel, Samples, estimate_noise
+from unrelu._types import BoolArray, FloatArray, IntArray
+from unrelu.core.memory import BLOCK
+from unrelu.core.noise import AGREES, NoiseModel, Samples, cluster_of, estimate_noise
 from unrelu.core.units import Units
+from unrelu.lines.chain import CERTAIN, INFORMATIVE
 from unrelu.lines.gates import (
+    DENSE,
     combine,
     design_rows,
     refit_outputs,
@@ -26,12 +29,16 @@ from unrelu.lines.gates import (
     solve_pieces,
 )
 from unrelu.lines.gradients import GradientConfig, measure_gradients, orthogonal_directions
-from unrelu.lines.kinks import LineConfig, LineScan, Noise, find_kinks
+from unrelu.lines.kinks import COMPANION, LineScan, Noise, find_kinks
+from unrelu.lines.line import SurveyLine
 
 __all__ = ["Survey", "SurveyConfig", "SurveyLine", "calibrate", "scan_line", "survey"]
 
 AskPoints = Callable[[FloatArray], FloatArray]
 _TINY = float(np.finfo(np.float64).tiny)
+MARGINAL = 2.0 * AGREES
+"""Deviations below which a bend is noise even if it is the only one: within what two lines that
+agree may differ by."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,89 +48,12 @@ class SurveyConfig:
     reach: float = 1e7
     """Half-length of an unbounded line over its scale. Kinks have Cauchy tails: one of k
     lies beyond with probability about k / reach."""
-    crossings: float = 0.4
-    """Expected hyperplanes crossed by the steps of one chunk of directions, in a piece with
-    a single chunk: larger steps are more precise, and cost repeats."""
-    crossings_many: float = 1.5
-    """The same where a piece has several chunks: a repeat then costs little beside them."""
-    crossings_wide: float = 2.0
-    wide: int = 1000
-    """The same from so many units on: their errors add up, so that precision is worth more."""
-    stretch: float = 3.0
-    """Steps in tight pieces are up to this factor longer than that."""
     surplus: float = 1.35
-    surplus_thin: float = 8.0
-    """Equations per unknown, where several outputs let pieces be chosen: ``surplus`` and
-    ``surplus_thin / d`` more."""
-    max_choice: int = 400
-    """More unknowns than this, and pieces are taken evenly instead of chosen."""
-    coarse: float = 1e-11
-    """Noise over the spread of answers above which wider clusters are asked as well."""
-    slope_accuracy: float = 2e4
-    widest: float = 0.05
-    """Their half-width over the local scale: this many times the relative noise, so that
-    slopes are known to a ten-thousandth of typical ones, but at most ``widest``."""
+    """Equations per unknown, where several outputs let pieces be chosen."""
     first_limit: int = 1500
     """Queries after which a line search is looked at."""
-    doubtful: float = 1e4
-    """Kinks that bend their pieces by fewer deviations than this are noise, if many do."""
-    doubtful_coarse: float = 60.0
-    """The same for coarse answers, where real kinks rise less above the noise."""
-    marginal: float = 30.0
-    """A kink below this is noise even if it is the only one; the noise is then doubled."""
-    escalation: float = 30.0
-    """Factor on the noise when it was underestimated."""
     attempts: int = 7
     """Times that a search goes on with more noise or a higher limit."""
-    fractions: tuple[float, ...] = (0.25, 0.35, 0.42, 0.5, 0.58, 0.65, 0.75)
-    """Places within a piece that are compared for room."""
-
-
-@dataclasses.dataclass(frozen=True)
-class SurveyLine:
-    """A line, or the part of it inside a box.
-
-    Attributes
-    ----------
-    base, direction
-        Points are ``base + t direction``; the direction has unit length, ``(d,)``.
-    low, high
-        Range of t.
-    scale
-        Below it gaps are halved, beyond it orders of magnitude; infinite on a
-        bounded line.
-    """
-
-    base: FloatArray
-    direction: FloatArray
-    low: float
-    high: float
-    scale: float
-
-    def points(self, t: FloatArray) -> FloatArray:
-        """Return the points at t, ``(n, d)``."""
-        return np.asarray(self.base + np.multiply.outer(t, self.direction))
-
-    def norms(self, t: FloatArray) -> FloatArray:
-        """Return the norms of the points at t."""
-        along = float(self.base @ self.direction)
-        rest = max(0.0, float(self.base @ self.base) - along**2)
-        return np.asarray(np.sqrt((t + along) ** 2 + rest))
-
-    def seeds(self) -> tuple[FloatArray, FloatArray]:
-        """Places for the first clusters of points, and the local scale there."""
-        if not math.isfinite(self.scale):
-            length = self.high - self.low
-            # Clusters reach a few spacings to both sides: stay inside the ends.
-            fractions = np.array([0.0, 0.15, 0.35, 0.65, 0.85, 1.0]) * (1.0 - 1e-4) + 5e-5
-            return self.low + length * fractions, np.full(6, 0.5 * length)
-        low, high = math.asinh(self.low / self.scale), math.asinh(self.high / self.scale)
-        places = (-1.5, -0.5, 0.5, 1.5) if low < 0 else (0.15, 0.5, 1.5)
-        inner = [u for u in places if low + 0.1 < u < high - 0.1]
-        outer = [u for u in (low, low / 2, high / 2, high) if abs(u) > 3.0 or u in (low, high)]
-        u = np.unique(np.array(inner + outer))
-        u[0] += 1e-4 if abs(low) < 1.0 else 0.0
-        return self.scale * np.sinh(u), self.scale * np.cosh(u)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,14 +79,13 @@ class Survey:
 
 
 def calibrate(
-    ask: AskPoints, line: SurveyLine, *, near: float, config: SurveyConfig | None = None
+    ask: AskPoints, line: SurveyLine, *, near: float
 ) -> tuple[NoiseModel, list[Samples]]:
     """Measure the noise along a line; returns it with the points asked.
 
     Where the noise is large (float32, rounded answers), the slopes of tight
     clusters say nothing; two points farther out are then asked beside each.
     """
-    config = SurveyConfig() if config is None else config
     positions, scales = line.seeds()
 
     def ask_line(t: FloatArray) -> FloatArray:
@@ -170,9 +99,10 @@ def calibrate(
     height = np.maximum(typical.std(axis=0), spread.max(axis=0))
     with np.errstate(over="ignore"):  # infinite where the answers never change
         relative = float(np.max(level / np.maximum(height, np.finfo(np.float64).tiny)))
-    if relative < config.coarse:
+    # As wide as slopes need that may judge an answer, where clusters are not.
+    wide = min(COMPANION, relative / INFORMATIVE)
+    if wide <= float(np.ptp(cluster_of(np.zeros(1), np.ones(1)))):
         return noise, seeds
-    wide = min(config.widest, config.slope_accuracy * relative)
     beside = np.concatenate([positions - wide * scales, positions + wide * scales])
     beside = beside[(beside >= line.low) & (beside <= line.high)]
     extra = ask_line(beside)
@@ -186,7 +116,6 @@ def scan_line(
     seeds: list[Samples],
     *,
     config: SurveyConfig | None = None,
-    line_config: LineConfig | None = None,
 ) -> tuple[LineScan, NoiseModel]:
     """Find the kinks of a function on a line.
 
@@ -213,28 +142,35 @@ def scan_line(
             seeds,
             scale=line.scale,
             max_queries=limit,
-            config=line_config,
         )
-        typical = np.median(np.abs(scan.y - np.median(scan.y, axis=0)), axis=0)
-        with np.errstate(over="ignore"):
-            fine = float(np.max(noise.absolute / np.maximum(typical, _TINY))) < config.coarse
         strength = scan.significance(deviation)
-        weak = strength < (config.doubtful if fine else config.doubtful_coarse)
-        too_weak = np.count_nonzero(weak) > max(3, 0.3 * len(weak))
-        marginal = bool((strength < config.marginal).any())
+        too_weak = _mostly_noise(strength, scan, noise)
+        marginal = bool((strength < MARGINAL).any())
         if attempt + 1 == config.attempts or (scan.complete and not too_weak and not marginal):
             break
         seeds = scan.clusters()
         if too_weak:
-            noise = noise.scaled(config.escalation)
+            noise = noise.scaled(MARGINAL)
         elif marginal:
             noise = noise.scaled(2.0)
         else:
             limit *= 8
-    return _significant(scan, deviation, config.marginal), noise
+    return _significant(scan, deviation), noise
 
 
-def _significant(scan: LineScan, deviation: Noise, least: float) -> LineScan:
+def _mostly_noise(strength: FloatArray, scan: LineScan, noise: NoiseModel) -> bool:
+    """Whether many kinks bend their pieces by fewer deviations than real ones do.
+
+    These keep a quarter, at least, of the digits that the answers have.
+    """
+    typical = np.median(np.abs(scan.y - np.median(scan.y, axis=0)), axis=0)
+    with np.errstate(over="ignore"):
+        digits = float(np.max(noise.absolute / np.maximum(typical, _TINY)))
+    weak = strength < max(MARGINAL, digits**-0.25)
+    return bool(np.count_nonzero(weak) > max(3, 0.3 * len(weak)))
+
+
+def _significant(scan: LineScan, deviation: Noise) -> LineScan:
     """Drop pieces that are too short for the bends beside them to rise above the noise.
 
     A unit built on such a bend would be noise divided by the length of a tiny piece. They
@@ -244,53 +180,54 @@ def _significant(scan: LineScan, deviation: Noise, least: float) -> LineScan:
     while len(scan.kinks):
         strength = scan.significance(deviation)
         weakest = int(np.argmin(strength))
-        if strength[weakest] >= least:
+        if strength[weakest] >= MARGINAL:
             break
         length = scan.ends - scan.starts
         scan = scan.without_piece(weakest + int(length[weakest + 1] < length[weakest]))
     return scan
 
 
-def _centers(
-    scan: LineScan, line: SurveyLine, noise: NoiseModel, config: SurveyConfig
-) -> tuple[FloatArray, FloatArray]:
+def _centers(scan: LineScan, line: SurveyLine, noise: NoiseModel) -> tuple[FloatArray, FloatArray]:
     """Choose a point in each piece, and the crowding ``sum_j 1 / |t - t_j|`` there.
 
     A step h across the line crosses hyperplane j with probability about
     ``h / (pi |t - t_j|)``, if the normal is as likely to point anywhere.
     """
     kinks = scan.kinks
-    count = len(scan.pieces)
     if len(kinks) == 0:
         t = np.array([float(np.clip(0.0, line.low, line.high))])
         length = line.scale if math.isfinite(line.scale) else 0.25 * (line.high - line.low)
         return t, np.array([1.0 / length])
-    unbounded = math.isfinite(line.scale)
-    spread = max(float(kinks[-1] - kinks[0]), 1e-3 * line.scale if unbounded else 0.0)
-    choices = np.empty((count, len(config.fractions)))
-    fractions = np.array(config.fractions)
-    if count > 2:
-        choices[1:-1] = kinks[:-1, None] + np.diff(kinks)[:, None] * fractions
-    if unbounded:
-        # On the outer rays: from a quarter to 16 spreads beyond the last kink, in the range.
+    choices = _places(kinks, line)
+    best, crowd = np.empty(len(choices)), np.empty(len(choices))
+    rows = max(1, BLOCK // (choices.shape[1] * len(kinks)))
+    for start in range(0, len(choices), rows):
+        t = choices[start : start + rows]
+        distance = np.abs(t[:, :, None] - kinks)
+        crowding = (1.0 / np.maximum(distance, _TINY)).sum(axis=2)
+        level = noise.std(line.norms(t.ravel())).max(axis=1).reshape(t.shape)
+        pick = np.argmin(crowding * level, axis=1)
+        each = np.arange(len(t))
+        best[start : start + rows] = t[each, pick]
+        crowd[start : start + rows] = crowding[each, pick]
+    return best, crowd
+
+
+def _places(kinks: FloatArray, line: SurveyLine) -> FloatArray:
+    """Return places in each piece that are compared for room, ``(k + 1, places)``.
+
+    They lie in the middle half of a piece; on outer rays, from a quarter to 16 times the
+    spread of all kinks beyond the last of them, within the range.
+    """
+    fractions = np.linspace(0.25, 0.75, 7)
+    ends = np.concatenate([[line.low], kinks, [line.high]])
+    choices = ends[:-1, None] + np.diff(ends)[:, None] * fractions
+    if math.isfinite(line.scale):
+        spread = max(float(kinks[-1] - kinks[0]), CERTAIN * line.scale)
         out = spread * 2.0 ** np.linspace(-2.0, 4.0, len(fractions))
         choices[0] = kinks[0] - np.minimum(out, 0.5 * (kinks[0] - line.low))
         choices[-1] = kinks[-1] + np.minimum(out, 0.5 * (line.high - kinks[-1]))
-    else:
-        choices[0] = line.low + (kinks[0] - line.low) * fractions
-        choices[-1] = kinks[-1] + (line.high - kinks[-1]) * fractions
-    best = np.empty(count)
-    crowd = np.empty(count)
-    for start in range(0, count, 256):
-        t = choices[start : start + 256]
-        distance = np.abs(t[:, :, None] - kinks)
-        crowding = (1.0 / np.maximum(distance, np.finfo(np.float64).tiny)).sum(axis=2)
-        level = noise.std(line.norms(t.ravel())).max(axis=1).reshape(t.shape)
-        pick = np.argmin(crowding * level, axis=1)
-        rows = np.arange(len(t))
-        best[start : start + 256] = t[rows, pick]
-        crowd[start : start + 256] = crowding[rows, pick]
-    return best, crowd
+    return choices
 
 
 def survey(
@@ -321,36 +258,19 @@ def survey(
     """
     config = SurveyConfig() if config is None else config
     gradient_config = GradientConfig() if gradient_config is None else gradient_config
-    v = line.direction
-    d = len(v)
-    k = len(scan.kinks)
-    m = scan.y.shape[1]
-    t, crowd = _centers(scan, line, noise, config)
-    directions = orthogonal_directions(v)
-    many = len(directions) > gradient_config.chunk
-    width = min(len(directions), gradient_config.chunk)
-    expected = config.crossings_wide if k >= config.wide else config.crossings
-    expected = config.crossings_many if many else expected
-    steps = expected * np.pi / (max(1, width) * crowd)
-    # Tight pieces are the least precise: there longer steps are worth more repeats.
-    steps *= np.clip(np.median(steps) / steps, 1.0, config.stretch**2) ** 0.5
+    v, m = line.direction, scan.y.shape[1]
+    t, crowd = _centers(scan, line, noise)
     points = line.points(t)
-    values = np.array([p.predict(float(s)) for p, s in zip(scan.pieces, t, strict=True)])
-    outputs, speed = _output_vectors(scan, noise, line)
     level = noise.at(points)
-    reference = int(np.argmin(level.max(axis=1)))  # its value fixes the constant
-    on = np.tri(k + 1, k, -1, dtype=bool)  # piece p: units 0 .. p - 1 are on
-    if m == 1:
-        chosen: IntArray = np.arange(k + 1)
-    else:
-        rough = level / steps[:, None]
-        if m + k <= config.max_choice:
-            # With few inputs gradients cost little beside the line search: take more of them.
-            surplus = config.surplus + config.surplus_thin / d
-            chosen = select_pieces(design_rows(on, outputs), rough, surplus)
-        else:
-            step = max(1, int(m / config.surplus / 2.0))
-            chosen = np.unique(np.append(np.arange(0, k + 1, step), k))
+    directions = orthogonal_directions(v)
+    # Every other chunk crosses a hyperplane, on average: larger steps are more precise, and
+    # cost repeats. Beside several chunks these cost little: two are crossed.
+    width = max(1, min(len(directions), gradient_config.chunk))
+    crossings = 2.0 if len(directions) > width else 0.5
+    steps = crossings * np.pi / (width * crowd)
+    values = np.array([p.predict(float(s)) for p, s in zip(scan.pieces, t, strict=True)])
+    outputs, speed = _output_vectors(scan)
+    chosen = _chosen_pieces(outputs, level / steps[:, None], config.surplus)
     if slack is not None:
         values[chosen] = ask(points[chosen])
     found = measure_gradients(
@@ -365,38 +285,64 @@ def survey(
         slack=0.0 if slack is None else slack,
         config=gradient_config,
     )
-    std = np.median(found.std, axis=1) if d > 1 else level[chosen] / steps[chosen, None]
-    if m == 1:
-        theta, covariance = solve_pieces(found.derivatives[:, :, 0], std[:, 0], outputs)
-    else:
-        gradients = found.derivatives.transpose(0, 2, 1)
-        jump_var = np.array(
-            [a.slope_var + b.slope_var for a, b in zip(scan.pieces, scan.pieces[1:], strict=False)]
-        ).reshape(k, m)
-        for _ in range(2):
-            theta, covariance = combine(design_rows(on[chosen], outputs), gradients, std)
-            outputs = refit_outputs(
-                on[chosen], gradients, std, theta[m:], scan.jumps, jump_var, speed
-            )
-        theta, covariance = combine(design_rows(on[chosen], outputs), gradients, std)
-    weights = speed[:, None] * v + theta[m:] @ directions
-    slope = scan.pieces[0].slope
-    linear = np.multiply.outer(slope, v) + theta[:m] @ directions
+    many = len(directions) > 0
+    std = np.median(found.std, axis=1) if many else level[chosen] / steps[chosen, None]
+    theta, covariance, outputs = _solved(scan, found.derivatives, std, outputs, speed, chosen)
+    reference = int(np.argmin(level.max(axis=1)))  # its value fixes the constant
     units = Units(
-        weights=weights,
+        weights=speed[:, None] * v + theta[m:] @ directions,
         anchors=line.points(scan.kinks),
         outputs=outputs,
-        linear=linear,
+        linear=np.multiply.outer(scan.pieces[0].slope, v) + theta[:m] @ directions,
         base=points[reference],
         value=values[reference],
-        axes=np.tile(v, (k, 1)),
+        axes=np.tile(v, (len(scan.kinks), 1)),
     )
     return Survey(units, covariance, scan, bool(found.ok.all()))
 
 
-def _output_vectors(
-    scan: LineScan, noise: NoiseModel, line: SurveyLine
-) -> tuple[FloatArray, FloatArray]:
+def _chosen_pieces(outputs: FloatArray, rough: FloatArray, surplus: float) -> IntArray:
+    """Choose the pieces whose gradients are measured: with one output, all.
+
+    ``rough`` is the deviation that a gradient would have, ``(k + 1, m)``.
+    """
+    m, k = outputs.shape
+    if m == 1:
+        return np.arange(k + 1)
+    if m + k <= DENSE:
+        return select_pieces(design_rows(_gates(k), outputs), rough, surplus)
+    step = max(1, int(m / surplus / 2.0))
+    return np.unique(np.append(np.arange(0, k + 1, step), k))
+
+
+def _gates(k: int) -> BoolArray:
+    """Return which units are on in each piece, ``(k + 1, k)``: in piece p, 0 to p - 1."""
+    return np.tri(k + 1, k, -1, dtype=bool)
+
+
+def _solved(
+    scan: LineScan,
+    derivatives: FloatArray,
+    std: FloatArray,
+    outputs: FloatArray,
+    speed: FloatArray,
+    chosen: IntArray,
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return ``(A q, <w_1, q>, ...)`` for all directions q, their covariance, and outputs."""
+    m, k = outputs.shape
+    if m == 1:
+        return *solve_pieces(derivatives[:, :, 0], std[:, 0], outputs), outputs
+    on, gradients = _gates(k)[chosen], derivatives.transpose(0, 2, 1)
+    jump_var = np.array(
+        [a.slope_var + b.slope_var for a, b in zip(scan.pieces, scan.pieces[1:], strict=False)]
+    ).reshape(k, m)
+    for _ in range(2):
+        theta, _ = combine(design_rows(on, outputs), gradients, std)
+        outputs = refit_outputs(on, gradients, std, theta[m:], scan.jumps, jump_var, speed)
+    return *combine(design_rows(on, outputs), gradients, std), outputs
+
+
+def _output_vectors(scan: LineScan) -> tuple[FloatArray, FloatArray]:
     """Return ``u_j`` of unit length, ``(m, k)``, and ``<w_j, v> > 0``, ``(k,)``."""
     if len(scan.kinks) == 0:
         return np.empty((scan.y.shape[1], 0)), np.empty(0)

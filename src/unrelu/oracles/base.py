@@ -23,6 +23,7 @@ from unrelu.errors import BudgetExhausted, InvalidAnswer, InvalidInput, OracleEr
 from unrelu.result import QueryStats
 
 __all__ = [
+    "DEFAULT_BATCH",
     "Adapter",
     "Deliver",
     "Meter",
@@ -34,6 +35,9 @@ __all__ = [
     "check_points",
     "quick_sum",
 ]
+
+DEFAULT_BATCH = 4096
+"""Rows asked at a time: bounds memory, and what a crash can lose."""
 
 DEFAULT_STAGE = "other"
 Deliver = Callable[[IntArray, FloatArray], FloatArray]

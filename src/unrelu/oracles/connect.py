@@ -18,7 +18,7 @@ from unrelu.errors import InvalidInput, UnreluError
 from unrelu.ledger import Ledger, LedgerBinding
 from unrelu.networks import Network
 from unrelu.oracles.adapters import CallableOracle, NetworkOracle
-from unrelu.oracles.base import Adapter, Oracle, Wrapper
+from unrelu.oracles.base import DEFAULT_BATCH, Adapter, Oracle, Wrapper
 from unrelu.oracles.estimators import EstimatorOracle, is_estimator, load_skops
 from unrelu.oracles.http import HTTPOptions, HTTPOracle
 from unrelu.oracles.input_map import Mapped, checked_range
@@ -30,7 +30,6 @@ from unrelu.oracles.wrappers import Batched
 
 __all__ = ["as_oracle", "connect"]
 
-DEFAULT_BATCH = 4096  # rows; bounds memory, and what a crash can lose
 
 _log = logging.getLogger("unrelu")
 _TORCHSCRIPT = {".pt", ".pth", ".ts", ".torchscript"}
@@ -116,25 +115,12 @@ def connect(
     if ledger is not None and not isinstance(ledger, (Ledger, str, os.PathLike)):
         raise InvalidInput(f"ledger must be a Ledger or a path, got {type(ledger).__name__}")
     book = Ledger(ledger) if isinstance(ledger, (str, os.PathLike)) else ledger
-    side_by_side = 1
-    if isinstance(target, str) and target.startswith(("http://", "https://")):
-        target = HTTPOracle(
-            target,
-            options=http,
-            input_dim=input_dim,
-            row_shape=shape,
-            output=output,
-            rows_per_request=batch_size,
-        )
-        side_by_side = target.options.concurrency
-    elif isinstance(target, (str, os.PathLike)):
-        target = _resolve(os.fspath(target), input_dim=input_dim, shape=shape, output=output)
-    base = _as_adapter(target, input_dim=input_dim, shape=shape, output=output)
-    if input_dim is not None and base.input_dim != input_dim:
-        raise InvalidInput(f"the target takes {base.input_dim} inputs, not {input_dim}")
+    base = _opened(
+        target, input_dim=input_dim, shape=shape, output=output, http=http, rows=batch_size
+    )
+    side_by_side = base.options.concurrency if isinstance(base, HTTPOracle) else 1
     if name is not None:
         _adapter_of(base).identity = name
-
     if input_range is not None:
         input_range = checked_range(input_range, base.input_dim)
     if data is not None:
@@ -148,18 +134,55 @@ def connect(
         base.meter.budget = budget
     base.meter.price = None if price is None else float(price)
     if isinstance(base, Adapter) and not base.knows_output_dim:
-        known = output_dim or (None if binding is None else binding.output_dim)
-        if known is not None:
-            base.output_dim = known
-        else:
-            point = _first_point(base.input_dim, input_range)
-            answer = base.discover_output_dim(point)
-            if binding is not None:
-                binding.record(binding.keys(point, 0), point, answer, 0)
+        _tell_output_dim(base, binding, output_dim, input_range)
     oracle: Oracle = base if binding is None else Recorded(base, binding)
     if np.ndim(scale) > 0 or scale != 1.0 or input_range is not None:
         oracle = Mapped(oracle, scale=scale, input_range=input_range)
     return Batched(oracle, batch_size * side_by_side)
+
+
+def _opened(
+    target: Any,
+    *,
+    input_dim: int | None,
+    shape: tuple[int, ...] | None,
+    output: str | None,
+    http: HTTPOptions | None,
+    rows: int,
+) -> Oracle:
+    """Return the adapter of a target, or the oracle that it is."""
+    if isinstance(target, str) and target.startswith(("http://", "https://")):
+        target = HTTPOracle(
+            target,
+            options=http,
+            input_dim=input_dim,
+            row_shape=shape,
+            output=output,
+            rows_per_request=rows,
+        )
+    elif isinstance(target, (str, os.PathLike)):
+        target = _resolve(os.fspath(target), input_dim=input_dim, shape=shape, output=output)
+    base = _as_adapter(target, input_dim=input_dim, shape=shape, output=output)
+    if input_dim is not None and base.input_dim != input_dim:
+        raise InvalidInput(f"the target takes {base.input_dim} inputs, not {input_dim}")
+    return base
+
+
+def _tell_output_dim(
+    base: Adapter,
+    binding: LedgerBinding | None,
+    output_dim: int | None,
+    input_range: tuple[FloatArray, FloatArray] | None,
+) -> None:
+    """Tell an adapter how many outputs there are; where nobody knows, ask one point."""
+    known = output_dim or (None if binding is None else binding.output_dim)
+    if known is not None:
+        base.output_dim = known
+        return
+    point = _first_point(base.input_dim, input_range)
+    answer = base.discover_output_dim(point)
+    if binding is not None:
+        binding.record(binding.keys(point, 0), point, answer, 0)
 
 
 def as_oracle(target: Any) -> Oracle:

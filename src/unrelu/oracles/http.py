@@ -26,7 +26,7 @@ from unrelu._types import ArrayLike, FloatArray, IntArray
 from unrelu.errors import InvalidAnswer, InvalidInput, OracleError, UnreluError
 from unrelu.ledger import redact
 from unrelu.oracles.arriving import Arriving
-from unrelu.oracles.base import Adapter, Deliver, Meter
+from unrelu.oracles.base import DEFAULT_BATCH, Adapter, Deliver, Meter
 from unrelu.oracles.http_arrange import arrange
 from unrelu.oracles.http_options import HTTPOptions, parse_rate
 from unrelu.oracles.http_transport import (
@@ -73,7 +73,7 @@ class HTTPOracle(Adapter):
         input_dim: int | None = None,
         row_shape: tuple[int, ...] | None = None,
         output: str | None = None,
-        rows_per_request: int = 4096,
+        rows_per_request: int = DEFAULT_BATCH,
         meter: Meter | None = None,
     ) -> None:
         self.options = HTTPOptions() if options is None else options

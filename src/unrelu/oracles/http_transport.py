@@ -30,7 +30,8 @@ __all__ = ["Connection", "Lost", "NotSent", "Pacer", "Response", "Stopped", "ret
 
 MAX_RESPONSE_BYTES = 1 << 30
 _REDIRECTS = {301, 302, 303, 307, 308}
-_MAX_REDIRECTS = 5
+_SHOWN = 300
+"""Characters of a server's text that are shown at most."""
 
 
 class Lost(Exception):
@@ -273,7 +274,7 @@ class Connection:
         """Close all connections."""
         self._finalizer()
 
-    def scrub(self, text: str, limit: int = 300) -> str:
+    def scrub(self, text: str, limit: int = _SHOWN) -> str:
         """Return text of the server fit to be shown: short, one line, no secret of ours."""
         for secret in self._secrets:
             text = text.replace(secret, "***")

@@ -34,7 +34,8 @@ _ERROR = 1e-6
 """Probability that noise alone is taken for another model."""
 _UNITS = 8.0
 """Roundings, per root of the number of inputs, by which a sum in another order may differ."""
-_PRECISIONS = (8, 11, 24)  # binary digits of bfloat16, float16 and float32
+_PRECISIONS = (8, *(np.finfo(kind).nmant + 1 for kind in (np.float16, np.float32)))
+"""Binary digits of bfloat16, float16 and float32."""
 _NEAT = 5
 """Numbers of this many binary digits, such as 1.25, are exact rather than rounded to so few."""
 _LABELS = 2.0**20

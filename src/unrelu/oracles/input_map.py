@@ -19,7 +19,7 @@ __all__ = ["Mapped", "checked_range", "checked_scale"]
 Range = tuple[ArrayLike, ArrayLike]
 
 # Rounding of x -> scale * x at the faces of the box, relative to its size.
-_SLACK = 1e-9
+_SLACK = float(np.sqrt(np.finfo(np.float64).eps))
 
 
 def _per_feature(value: ArrayLike, what: str, d: int) -> FloatArray:

@@ -13,9 +13,6 @@ from unrelu.errors import InvalidInput, MissingExtra
 
 __all__ = ["as_rows"]
 
-LEAST = 2
-"""Rows below which no spread can be told."""
-
 
 def as_rows(data: Any, d: int) -> FloatArray:
     """Return ``data`` as a float64 array ``(n, d)`` of our own, or raise.
@@ -42,8 +39,8 @@ def as_rows(data: Any, d: int) -> FloatArray:
         raise InvalidInput(
             f"{name} must hold rows of {d} inputs, as the target takes; got shape {rows.shape}"
         )
-    if len(rows) < LEAST:
-        raise InvalidInput(f"{name} must hold at least {LEAST} rows, got {len(rows)}")
+    if len(rows) < 2:  # no spread could be told
+        raise InvalidInput(f"{name} must hold at least 2 rows, got {len(rows)}")
     if not np.isfinite(rows).all():
         raise InvalidInput(
             f"{name} contains NaN or infinite entries; drop or fill those rows first"

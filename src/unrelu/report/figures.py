@@ -8,6 +8,7 @@ import math
 import struct
 import zlib
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from markupsafe import Markup, escape
@@ -16,8 +17,21 @@ from unrelu._types import FloatArray
 
 __all__ = ["Series", "bar_chart", "line_chart", "pictures_image", "weights_image"]
 
-WIDTH, HEIGHT = 640, 320
-LEFT, RIGHT, TOP, BOTTOM = 92, 16, 34, 54
+
+class _Canvas(NamedTuple):
+    """A drawing and the margins around its axes, in units of the drawing."""
+
+    width: int
+    height: int
+    left: int
+    right: int
+    top: int
+    bottom: int
+
+
+TILES = 64
+"""Units whose weights are shown."""
+CANVAS = _Canvas(640, 320, left=92, right=16, top=34, bottom=54)
 MARGIN, ROW = 16, 42  # of bars: their names stand above them
 _HATCH = (
     '<defs><pattern id="hatch" width="8" height="8" patternUnits="userSpaceOnUse" '
@@ -73,14 +87,15 @@ class _Axes:
         self.labels = labels
 
     def px(self, x: float) -> float:
-        return LEFT + (x - self.x0) / (self.x1 - self.x0) * (WIDTH - LEFT - RIGHT)
+        across = CANVAS.width - CANVAS.left - CANVAS.right
+        return CANVAS.left + (x - self.x0) / (self.x1 - self.x0) * across
 
     def py(self, y: float) -> float:
         if self.log_y:
             part = math.log(y / self.y0) / math.log(self.y1 / self.y0)
         else:
             part = (y - self.y0) / (self.y1 - self.y0)
-        return HEIGHT - BOTTOM - part * (HEIGHT - TOP - BOTTOM)
+        return CANVAS.height - CANVAS.bottom - part * (CANVAS.height - CANVAS.top - CANVAS.bottom)
 
     def frame(self, x_ticks: bool = True) -> list[str]:
         parts = []
@@ -89,20 +104,21 @@ class _Axes:
                 continue
             place = self.py(y)
             parts.append(
-                f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" '
+                f'<line class="grid" x1="{CANVAS.left}" x2="{CANVAS.width - CANVAS.right}" '
                 f'y1="{place:.1f}" y2="{place:.1f}"/>'
-                f'<text x="{LEFT - 6}" y="{place + 4:.1f}" text-anchor="end">'
+                f'<text x="{CANVAS.left - 6}" y="{place + 4:.1f}" text-anchor="end">'
                 f"{_label(y, self.log_y)}</text>"
             )
         if x_ticks:
             for x in _ticks(self.x0, self.x1, False):
                 parts.append(
-                    f'<text x="{self.px(x):.1f}" y="{HEIGHT - BOTTOM + 20}" '
+                    f'<text x="{self.px(x):.1f}" y="{CANVAS.height - CANVAS.bottom + 20}" '
                     f'text-anchor="middle">{x:,.4g}</text>'
                 )
-        middle = (HEIGHT - BOTTOM + TOP) / 2
+        middle = (CANVAS.height - CANVAS.bottom + CANVAS.top) / 2
         parts.append(
-            f'<text x="{(WIDTH + LEFT) / 2:.0f}" y="{HEIGHT - 8}" text-anchor="middle">'
+            f'<text x="{(CANVAS.width + CANVAS.left) / 2:.0f}" y="{CANVAS.height - 8}" '
+            'text-anchor="middle">'
             f"{escape(self.labels[0])}</text>"
             f'<text transform="translate(18 {middle:.0f}) rotate(-90)" text-anchor="middle">'
             f"{escape(self.labels[1])}</text>"
@@ -110,16 +126,16 @@ class _Axes:
         return parts
 
 
-def _svg(parts: Sequence[str], description: str, height: float = HEIGHT) -> Markup:
+def _svg(parts: Sequence[str], description: str, height: float = CANVAS.height) -> Markup:
     return Markup(
-        f'<svg viewBox="0 0 {WIDTH} {height}" role="img" tabindex="0" '
+        f'<svg viewBox="0 0 {CANVAS.width} {height}" role="img" tabindex="0" '
         f'aria-label="{escape(description)}">{"".join(parts)}</svg>'
     )
 
 
 def _key(names: Sequence[str]) -> list[str]:
     """Name the curves above the frame, each in its colour."""
-    parts, x = [], float(LEFT)
+    parts, x = [], float(CANVAS.left)
     for i, name in enumerate(names):
         parts.append(f'<text class="c{i} key" x="{x:.0f}" y="20">{escape(name)}</text>')
         x += 11.0 * len(name) + 24.0
@@ -144,7 +160,7 @@ def line_chart(
     parts = axes.frame() + _key([curve.name for curve in series])
     parts += [
         f'<line class="mark" x1="{axes.px(x):.1f}" x2="{axes.px(x):.1f}" '
-        f'y1="{HEIGHT - BOTTOM}" y2="{HEIGHT - BOTTOM - 9}"/>'
+        f'y1="{CANVAS.height - CANVAS.bottom}" y2="{CANVAS.height - CANVAS.bottom - 9}"/>'
         for x in marks
         if axes.x0 <= x <= axes.x1
     ]
@@ -180,23 +196,23 @@ def bar_chart(
         return Markup("")
     known = [value for value in (*values, *dots) if value is not None and value > 0]
     low = 10.0 ** math.floor(math.log10(max(min(known, default=0.1) / 10, 1e-17)))
-    height = TOP + ROW * len(names) + BOTTOM
-    bottom = height - BOTTOM
+    height = CANVAS.top + ROW * len(names) + CANVAS.bottom
+    bottom = height - CANVAS.bottom
 
     def px(value: float) -> float:
         part = math.log(min(max(value, low), 1.0) / low) / math.log(1.0 / low)
-        return MARGIN + part * (WIDTH - MARGIN - RIGHT)
+        return MARGIN + part * (CANVAS.width - MARGIN - CANVAS.right)
 
     parts = [_HATCH, *_key(key)]
     for tick in _ticks(low, 1.0, True):
         if tick <= 1.0:
             parts.append(
-                f'<line class="grid" x1="{px(tick):.1f}" x2="{px(tick):.1f}" y1="{TOP}" '
+                f'<line class="grid" x1="{px(tick):.1f}" x2="{px(tick):.1f}" y1="{CANVAS.top}" '
                 f'y2="{bottom}"/><text x="{px(tick):.1f}" y="{bottom + 18}" '
                 f'text-anchor="middle">{_label(tick, True)}</text>'
             )
     for i, (name, value) in enumerate(zip(names, values, strict=True)):
-        top = TOP + ROW * i
+        top = CANVAS.top + ROW * i
         parts.append(f'<text x="{MARGIN}" y="{top + 16}">{escape(name)}</text>')
         parts.append(_bar(name, value, top + 22, px))
         if i < len(dots) and dots[i] > 0:
@@ -205,18 +221,20 @@ def bar_chart(
                 f"<title>{escape(name)}: {dots[i]:.2g}</title></circle>"
             )
     parts.append(
-        f'<text x="{WIDTH / 2:.0f}" y="{height - 8}" text-anchor="middle">{escape(x_label)}</text>'
+        f'<text x="{CANVAS.width / 2:.0f}" y="{height - 8}" text-anchor="middle">'
+        f"{escape(x_label)}</text>"
     )
     return _svg(parts, description, height)
 
 
 def _bar(name: str, value: float | None, top: float, px: Callable[[float], float]) -> str:
     """Draw one bar: its length is the value; hatched and named where it is not known."""
+    end = CANVAS.width - CANVAS.right
     if value is None:
         return (
-            f'<rect class="unknown" x="{MARGIN}" y="{top}" width="{WIDTH - MARGIN - RIGHT}" '
-            f'height="12"><title>{escape(name)}: unknown</title></rect>'
-            f'<text x="{WIDTH - RIGHT}" y="{top - 6}" text-anchor="end">unknown</text>'
+            f'<rect class="unknown" x="{MARGIN}" y="{top}" width="{end - MARGIN}" height="12">'
+            f"<title>{escape(name)}: unknown</title></rect>"
+            f'<text x="{end}" y="{top - 6}" text-anchor="end">unknown</text>'
         )
     width = max(1.0, px(value) - MARGIN)
     return (
@@ -225,9 +243,9 @@ def _bar(name: str, value: float | None, top: float, px: Callable[[float], float
     )
 
 
-def weights_image(weights: FloatArray, shape: tuple[int, int], limit: int = 64) -> str:
+def weights_image(weights: FloatArray, shape: tuple[int, int]) -> str:
     """Return the largest units' weights as one PNG of tiles, a ``data:`` address."""
-    order = np.argsort(-np.linalg.norm(weights, axis=1))[:limit]
+    order = np.argsort(-np.linalg.norm(weights, axis=1))[:TILES]
     tiles = weights[order]
     largest = np.abs(tiles).max(axis=1, keepdims=True)
     return _tiles(127.5 + 127.5 * tiles / np.where(largest > 0, largest, 1.0), shape)

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from unrelu.core.price import Price, price_span, price_span_from_labels
+from unrelu.core.price import Price
 from unrelu.core.record import Remembered
 from unrelu.lines.facts import Facts, Merit, Offer
 from unrelu.oracles.base import Oracle
@@ -14,6 +14,7 @@ from unrelu.oracles.wrappers import Labels
 from unrelu.progress import Progress
 from unrelu.result import RecoveryResult, Status
 from unrelu.span.algorithm import recover_span
+from unrelu.span.price import price_span, price_span_from_labels
 
 __all__ = ["price_of_span", "price_of_span_from_labels", "span_of_labels", "span_of_values"]
 

@@ -78,7 +78,6 @@ import numpy as np
 from unrelu._numbers import real_number
 from unrelu._random import RandomState
 from unrelu._types import ArrayLike, FloatArray
-from unrelu.core.price import price_span, price_span_from_labels
 from unrelu.core.run import Run
 from unrelu.errors import InvalidInput, OracleError
 from unrelu.oracles.base import Meter, Oracle, Wrapper
@@ -94,6 +93,7 @@ from unrelu.span.from_values import (
 )
 from unrelu.span.obfuscate import Obfuscation, obfuscate
 from unrelu.span.plan import SpanPlan, block_size
+from unrelu.span.price import price_span, price_span_from_labels
 from unrelu.span.run import SpanResult, SpanRun
 
 __all__ = [

@@ -31,7 +31,7 @@ import numpy as np
 from unrelu._random import RandomState, as_generator
 from unrelu._types import ArrayLike, BoolArray, FloatArray
 from unrelu.core.explain import Within, find_contradictions, withdrawn
-from unrelu.core.price import UNSURE, price_halfspaces
+from unrelu.core.price import UNSURE
 from unrelu.core.run import Run
 from unrelu.errors import InvalidInput
 from unrelu.networks import ReLUNetwork
@@ -49,6 +49,7 @@ from unrelu.thresholds.config import ThresholdConfig
 from unrelu.thresholds.facets import FacetSearch
 from unrelu.thresholds.model import predicted_on
 from unrelu.thresholds.passes import Base, Passes
+from unrelu.thresholds.price import price_halfspaces
 from unrelu.thresholds.union import fit_union, judge_union
 
 __all__ = ["HalfspacesResult", "check_scalar", "learn_halfspaces", "read_source"]

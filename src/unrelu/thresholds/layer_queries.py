@@ -9,7 +9,6 @@ import numpy as np
 from unrelu._types import BoolArray, FloatArray
 from unrelu.core.decompose_options import EVIDENCE
 from unrelu.core.explain import EXACT, Within, find_contradictions, withdrawn
-from unrelu.core.price import price_lowest_layer
 from unrelu.core.record import Remembered
 from unrelu.core.run import Run
 from unrelu.result import Certificate, Status
@@ -18,6 +17,7 @@ from unrelu.thresholds.config import ThresholdConfig
 from unrelu.thresholds.fit import fit_landscape
 from unrelu.thresholds.model import Activation, LowestLayerResult, UnitsFit, predicted_on
 from unrelu.thresholds.passes import Base, Passes
+from unrelu.thresholds.price import price_lowest_layer
 from unrelu.thresholds.query import QueryRefinement, refine_by_queries
 from unrelu.thresholds.search import Method
 from unrelu.thresholds.union import fit_union
