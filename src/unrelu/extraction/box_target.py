@@ -17,7 +17,14 @@ from unrelu._types import FloatArray
 from unrelu.lines.domains import Domain
 from unrelu.oracles.base import Oracle
 
-__all__ = ["BoxTarget", "CubeTarget", "RowNoise", "measure_noise", "read_probabilities"]
+__all__ = [
+    "BoxTarget",
+    "CubeTarget",
+    "RowNoise",
+    "is_single",
+    "measure_noise",
+    "read_probabilities",
+]
 
 _PLACES = 48
 """Places at which the noise is measured, four answers each: its level comes out within 10 %."""
@@ -48,6 +55,12 @@ class CubeTarget(Protocol):
         ...
 
 
+def is_single(answers: FloatArray) -> bool:
+    """Whether all answers are numbers of single precision."""
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        return bool((answers == answers.astype(np.float32)).all())
+
+
 def read_probabilities(answers: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Read probabilities as piecewise affine values.
 
@@ -59,8 +72,8 @@ def read_probabilities(answers: FloatArray) -> tuple[FloatArray, FloatArray]:
         of a value because ``p`` is rounded: ``eps`` for a logarithm, ``eps / (1 - p)`` for
         log-odds.
     """
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
-        single = bool((answers == answers.astype(np.float32)).all())
+    single = is_single(answers)
+    with np.errstate(divide="ignore", invalid="ignore"):
         kind = np.finfo(np.float32 if single else np.float64)
         logs = np.log(np.where(answers < kind.tiny, np.nan, answers))
         if answers.shape[1] > 1:
@@ -78,10 +91,13 @@ class BoxTarget:
         self.probabilities, self.single = probabilities, single
         self.dimension, self.outputs = oracle.input_dim, oracle.output_dim
 
-    def inputs(self, cube: FloatArray) -> FloatArray:
+    def inputs(self, cube: FloatArray, inside: bool = True) -> FloatArray:
         """Return the inputs of the target at cube points, ``(n, d)``."""
         low, high = self.domain.low, self.domain.high
-        x = np.clip(low + cube * (high - low), low, high)
+        x = low + cube * (high - low)
+        if not inside:
+            return np.asarray(x.astype(np.float32), dtype=np.float64) if self.single else x
+        x = np.clip(x, low, high)
         if self.single:
             grid = x.astype(np.float32)
             # Rounding must not leave a box that the target enforces.
@@ -90,10 +106,12 @@ class BoxTarget:
             x = grid.astype(np.float64)
         return x
 
-    def ask(self, cube: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Ask near ``cube``; see :class:`CubeTarget`."""
+    def ask(
+        self, cube: FloatArray, *, inside: bool = True
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Ask near ``cube``, moved into the box if ``inside``; see :class:`CubeTarget`."""
         low, high = self.domain.low, self.domain.high
-        x = self.inputs(cube)
+        x = self.inputs(cube, inside)
         answers = self.oracle(x)
         points = (x - low) / (high - low)
         if self.probabilities:
@@ -145,8 +163,9 @@ def measure_noise(
     if not read.any():
         return RowNoise(np.nan, np.nan)
     square = float(np.median(third[read] ** 2)) / _MEDIAN_SQUARE / _THIRD_DIFFERENCE
-    size = float(np.median(np.abs(y[0][read]).max(axis=1)))
-    least = float(np.finfo(np.float64).eps) * size
+    kind = np.finfo(np.float64)
+    size = max(float(np.median(np.abs(y[0][read]).max(axis=1))), float(kind.tiny / kind.eps))
+    least = float(kind.eps) * size
     rounding = float(np.median(coarseness.reshape(4, -1)[0][read]))
     precision = float(np.finfo(np.float32 if single else np.float64).eps)
     return RowNoise(max(float(np.sqrt(square)), least, rounding), size, precision)

@@ -47,9 +47,6 @@ class CertifyConfig:
     """So many suspicious places are needed."""
     accept: float = 15.0
     """A deviation may have this many predicted standard deviations."""
-    accept_coarse: float = 45.0
-    """The same for coarse answers: the rounding of a float32 computation depends on the input
-    (its last places are lost as well), and its errors have longer tails than noise."""
     floor: float = 1e-8
     """Deviations below this part of the answers' spread are always accepted."""
     constant: float = 100.0
@@ -112,7 +109,6 @@ def certify_units(
     *,
     measured: NoiseModel,
     levels: FloatArray,
-    coarse: bool = False,
     rng: np.random.Generator,
     deepest: float = np.inf,
     config: CertifyConfig | None = None,
@@ -128,9 +124,6 @@ def certify_units(
         What the search went by, and what the answers' own scatter showed.
     levels
         What the outputs were divided by, ``(m,)``.
-    coarse
-        Whether answers are rounded far above float64: scatter of that size is no sign of
-        large terms.
 
     Notes
     -----
@@ -143,8 +136,7 @@ def certify_units(
     points = _held_out(domain, rng, config)
     clusters = _cluster_points(domain.draw(config.clusters, rng), domain, rng, config)
     answers = oracle(np.concatenate([points, clusters]))
-    floor = measured.at(clusters[::4]).max(axis=1) if coarse else np.zeros(config.clusters)
-    noisy = _excess_noise(units, clusters, answers[len(points) :], floor, config)
+    noisy = _excess_noise(units, clusters, answers[len(points) :], config)
     answers = answers[: len(points)]
     usable = np.asarray((np.abs(answers) < deepest).all(axis=1))  # False for NaN
     if not usable[: config.samples].any():
@@ -255,18 +247,16 @@ def _excess_noise(
     units: Units,
     clusters: FloatArray,
     answers: FloatArray,
-    floor: FloatArray,
     config: CertifyConfig,
 ) -> int:
     """Count places where the answers scatter more than the recovered terms explain.
 
-    Clusters that a known hyperplane crosses say nothing: with thousands of units many do. Nor
-    does scatter of up to some deviations ``floor`` of the answers at each place, ``(c,)``.
+    Clusters that a known hyperplane crosses say nothing: with thousands of units many do.
     """
     gates = units.gates(clusters).reshape(len(clusters) // 4, 4, units.count)
     values = answers.reshape(len(gates), 4, -1)
     useful = np.isfinite(values).all(axis=(1, 2)) & (gates == gates[:, :1]).all(axis=(1, 2))
-    values, places, floor = values[useful], clusters[::4][useful], floor[useful]
+    values, places = values[useful], clusters[::4][useful]
     if len(places) == 0:
         return 0
     # Third differences of four equidistant points: a line drops out.
@@ -279,4 +269,4 @@ def _excess_noise(
     ratio = scatter / np.maximum(level, np.finfo(np.float64).tiny)
     usual = max(float(np.quantile(ratio, 1.0 / 3.0)), float(np.finfo(np.float64).eps))
     odd = (ratio > config.excess * usual) & (ratio < config.kink * usual)
-    return int(np.count_nonzero(odd & (scatter > config.accept * floor)))
+    return int(np.count_nonzero(odd))

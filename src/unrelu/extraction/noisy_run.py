@@ -12,8 +12,7 @@ import numpy as np
 from unrelu._types import FloatArray
 from unrelu.core.fit import FitConfig, Fitted, Layered
 from unrelu.core.price import price_noisy
-from unrelu.core.record import Remembered
-from unrelu.core.run import reported_stage
+from unrelu.core.run import Run
 from unrelu.extraction.noisy_answers import Answers, Seen
 from unrelu.extraction.noisy_config import NoisyConfig
 from unrelu.extraction.noisy_search import (
@@ -26,8 +25,6 @@ from unrelu.extraction.noisy_search import (
     with_outputs,
 )
 from unrelu.extraction.noisy_units import add_missing_unit, without_needless, without_skip
-from unrelu.progress import Progress
-from unrelu.result import StageReport
 
 __all__ = ["NoisyConfig", "NoisyRun"]
 
@@ -52,15 +49,8 @@ _STUDENT_ROWS = 3.0
 class NoisyRun:
     """Every stage works on the network known so far."""
 
-    def __init__(
-        self,
-        oracle: Remembered,
-        rng: np.random.Generator,
-        progress: Progress,
-        config: NoisyConfig,
-    ) -> None:
-        self.oracle, self.rng, self.progress, self.config = oracle, rng, progress, config
-        self.stages: list[StageReport] = []
+    def __init__(self, run: Run, config: NoisyConfig) -> None:
+        self.run, self.oracle, self.rng, self.config = run, run.target, run.rng, config
         self.answers: Answers
         self.fitted: Fitted | None = None
         self.seen: list[Seen] = []  # on all inputs, for the last fit
@@ -69,8 +59,8 @@ class NoisyRun:
 
     def stage(self, name: str) -> AbstractContextManager[dict[str, Any]]:
         """Charge and time what happens inside; details may be filled in."""
-        self.progress.update(name, 0, None)
-        return reported_stage(self.oracle, self.stages, name)
+        self.run.progress.update(name, 0, None)
+        return self.run.stage(name)
 
     @property
     def kind(self) -> str:

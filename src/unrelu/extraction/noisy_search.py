@@ -20,6 +20,7 @@ from unrelu.extraction.lift import LiftConfig, Subspace, lift_units
 from unrelu.extraction.noisy_answers import Answers, Seen
 from unrelu.extraction.refine import RefineConfig
 from unrelu.lines.domains import as_domain
+from unrelu.lines.readable import readable_part
 from unrelu.lines.survey import SurveyConfig, SurveyLine, calibrate, scan_line, survey
 
 __all__ = [
@@ -70,22 +71,16 @@ def _read_line(answers: Answers, space: Space, line: SurveyLine, seen: list[Seen
     """Limit a line to where every probability can be read."""
     if answers.kind == "values":
         return line
-    grid = answers.reach * line.scale * 2.0 ** np.arange(-4.0, 9.0)
-    t = np.concatenate([-grid[::-1], [0.0], grid])
-    got = answers.ask(space.points(line.points(t)))
-    seen.append(got)
-    fine: BoolArray = np.asarray(np.isfinite(answers.readings(got.y)).all(axis=1))
-    middle = len(grid)
-    if not fine[middle]:
+
+    def readable(points: FloatArray) -> BoolArray:
+        got = answers.ask(space.points(points))
+        seen.append(got)
+        return np.asarray(np.isfinite(answers.readings(got.y)).all(axis=1))
+
+    short = readable_part(line, answers.reach * line.scale, readable)
+    if short is None or short.low == short.high:
         raise Unreadable
-    first = last = middle
-    while first > 0 and fine[first - 1]:
-        first -= 1
-    while last + 1 < len(t) and fine[last + 1]:
-        last += 1
-    if first == last:
-        raise Unreadable
-    return dataclasses.replace(line, low=float(t[first]), high=float(t[last]))
+    return short
 
 
 @dataclasses.dataclass(frozen=True)

@@ -192,7 +192,7 @@ def without_needless(answers: Answers, fitted: Fitted, seen: Seen) -> tuple[Fitt
         fitted = answers.fit(_without(net, small, seen.x), seen)
         dropped = int(small.sum())
     needed: list[FloatArray] = []
-    while True:
+    while len(fitted.network.biases[0]):
         net = fitted.network
         loss = _losses(answers, net, seen.x)
         suspects = [
@@ -202,13 +202,14 @@ def without_needless(answers: Answers, fitted: Fitted, seen: Seen) -> tuple[Fitt
             and not any(abs(w @ net.weights[0][j]) > _SAME_NORMAL for w in needed)
         ]
         if not suspects:
-            return fitted, dropped
+            break
         gone = np.arange(len(loss)) == suspects[0]
         again = answers.fit(_without(net, gone, seen.x), seen)
         if _worth(answers, again, fitted, seen):
             needed.append(net.weights[0][suspects[0]])
         else:
             fitted, dropped = again, dropped + 1
+    return fitted, dropped
 
 
 def without_skip(net: Layered) -> tuple[Layered, float] | None:
@@ -217,14 +218,14 @@ def without_skip(net: Layered) -> tuple[Layered, float] | None:
     ``relu(z) = z + relu(-z)``: a target without skip term has ``A = -sum of u_j w_j`` over the
     units that were found the wrong way round, so that least squares for A in terms of all
     ``u_j w_j`` gives zeros and ones (a nearly dead unit's is not determined, and does not
-    matter). None where there are more units than equations.
+    matter). None where there are no units, or more than equations.
     """
     if net.skip is None:
         return net, 0.0
     net = net.normalised()
     assert net.skip is not None
     k = len(net.biases[0])
-    if k > net.skip.size:
+    if k == 0 or k > net.skip.size:
         return None
     columns = np.einsum("mk,kd->mdk", net.weights[1], net.weights[0]).reshape(-1, k)
     scale = np.maximum(np.linalg.norm(columns, axis=0), _TINY)
