@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.special
 
 from unrelu import planted
 from unrelu.core.noise import NoiseModel
 from unrelu.core.units import Units
 from unrelu.errors import InvalidAnswer, InvalidInput
 from unrelu.extraction.certify import certify_units
+from unrelu.extraction.noisy import extract_from_noisy
 from unrelu.extraction.two_layer import TwoLayerConfig, TwoLayerResult, extract_two_layer
 from unrelu.lines.domains import as_domain
 from unrelu.metrics import compare, function_error
@@ -251,6 +253,26 @@ def test_a_single_probability(seed):
     assert result.success, result.message
     assert result.answers == "log-odds"
     assert relative_error(result.network, truth) < 1e-6  # log(1 - p) loses digits near 1
+
+
+@pytest.mark.parametrize("extract", [extract_two_layer, extract_from_noisy])
+@pytest.mark.parametrize("columns", [1, 2])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_probability_and_its_difference_from_one(seed, columns, extract):
+    truth = random_network(12, 6, 1, rng=seed)
+
+    def target(x):
+        p = scipy.special.expit(truth(x))
+        return np.concatenate([1.0 - p, p], axis=1)[:, 2 - columns :]
+
+    result = extract(connect(target, input_dim=12, output_dim=columns), rng=seed)
+    assert result.success, result.message
+    assert result.width == 6
+    x = np.random.default_rng(1).standard_normal((5000, 12))
+    logits = result.network(x)
+    found = logits[:, -1:] - logits[:, :1] if columns == 2 else logits
+    # Log-odds are read up to 6, where 1 - p = 2e-3 has lost three digits.
+    assert np.abs(found - truth(x)).max() < 1e-7 * truth(x).std()
 
 
 def test_saturated_probabilities_are_told():

@@ -14,12 +14,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from unrelu._types import FloatArray
+from unrelu._types import BoolArray, FloatArray
 from unrelu.core.noise import NoiseModel
 from unrelu.core.units import Units
 from unrelu.extraction.refine import RefineConfig, candidate_points
 from unrelu.lines.gates import choose_points, design_rows, update
-from unrelu.lines.gradients import GradientConfig, measure_gradients
+from unrelu.lines.gradients import measure_gradients
 from unrelu.oracles.base import Oracle, Wrapper
 
 __all__ = ["LiftConfig", "Restricted", "Subspace", "lift_units"]
@@ -98,7 +98,7 @@ def lift_units(
     rng: np.random.Generator,
     config: LiftConfig,
     refine: RefineConfig,
-    gradient_config: GradientConfig | None = None,
+    readable: Callable[[FloatArray], BoolArray] | None = None,
 ) -> tuple[Units, FloatArray] | None:
     """Return units on R^d and their covariance, or None if no point is roomy enough.
 
@@ -112,6 +112,8 @@ def lift_units(
         Of the answers, on R^d.
     draw
         Draws typical coordinates.
+    readable
+        Tells of values ``(n, m)`` whether answers there can be read, ``(n,)``; None: all can.
     """
     m, k = len(units.outputs), units.count
     d = subspace.rows.shape[1]
@@ -119,6 +121,9 @@ def lift_units(
     pool, clearance = candidate_points(
         units, covariance, draw, 4 * count + refine.candidates, noise, rng=rng, config=refine
     )
+    if readable is not None:
+        fine = readable(units(pool))
+        pool, clearance = pool[fine], clearance[fine]
     if len(pool) < (m + k) / m:
         return None
     # Rows are as long on the subspace's coordinates as on the inputs, on average.
@@ -140,9 +145,7 @@ def lift_units(
     chosen, _ = choose_points(wanted, variances, tests[index, index % m], prior, count, 0.0)
     chosen = np.unique(chosen)
     x, steps, rows = x[chosen], steps[chosen], rows[chosen]
-    found = measure_gradients(
-        ask, x, ask(x), steps, subspace.across, noise, rng=rng, config=gradient_config
-    )
+    found = measure_gradients(ask, x, ask(x), steps, subspace.across, noise, rng=rng)
     good = found.ok
     if np.count_nonzero(good) * m < m + k:
         return None

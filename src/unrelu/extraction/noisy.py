@@ -134,19 +134,9 @@ def _recovered(run: NoisyRun, answers: str) -> TwoLayerResult:
     if run.answers.rounded:
         run.student()
     else:
-        found = run.search()
-        if found is None:
-            message = (
-                "no line through typical inputs could be read: the probabilities underflow there; "
-                "ask the target for logits"
-            )
-            return _result(run, Status.NUMERICAL_FAILURE, message)
-        if not run.lift(*found):
-            message = (
-                f"{len(found[1].biases[0])} units were found on a subspace, but they leave no "
-                "room to measure their normals across it; try another seed, or ask for more digits"
-            )
-            return _result(run, Status.ILL_CONDITIONED, message)
+        stopped = _units_everywhere(run)
+        if stopped is not None:
+            return stopped
     for turn in range(run.config.rounds + 1):
         run.tidy()
         held_out, residual = certify(run)
@@ -157,6 +147,32 @@ def _recovered(run: NoisyRun, answers: str) -> TwoLayerResult:
         run.follow(held_out)
     certificate = _certificate(run, held_out, residual)
     return _result(run, *_status(run, verdict, certificate), certificate)
+
+
+def _units_everywhere(run: NoisyRun) -> TwoLayerResult | None:
+    """Find units on a subspace and lift them; where that fails, search all of space.
+
+    Returns what to say where neither works.
+    """
+    d = run.oracle.input_dim
+    spaces = [d] if d <= run.config.direct else [run.config.dimension, d]
+    status, message = Status.NUMERICAL_FAILURE, ""
+    for dimension in spaces:
+        found = run.search(dimension)
+        if found is None:
+            message = message or (
+                "no line through typical inputs could be read: the probabilities underflow there; "
+                "ask the target for logits"
+            )
+            continue
+        if run.lift(*found):
+            return None
+        status = Status.ILL_CONDITIONED
+        message = (
+            f"{len(found[1].biases[0])} units were found on a subspace, but they leave no "
+            "room to measure their normals across it; try another seed, or ask for more digits"
+        )
+    return _result(run, status, message)
 
 
 def certify(run: NoisyRun) -> tuple[Seen, FloatArray]:

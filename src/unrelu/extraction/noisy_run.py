@@ -80,10 +80,10 @@ class NoisyRun:
 
     # ---------------------------------------------------------------- search
 
-    def search(self) -> tuple[Space, Layered] | None:
+    def search(self, dimension: int) -> tuple[Space, Layered] | None:
         """Find the units on a subspace; None where no line can be read."""
         d = self.oracle.input_dim
-        space = Space(d if d <= self.config.direct else self.config.dimension, d, self.rng)
+        space = Space(dimension, d, self.rng)
         seen: list[Seen] = []
         typical: list[Seen] = []
         lines: list[LineUnits] = []

@@ -265,11 +265,12 @@ def lifted(
         ask,
         units,
         np.zeros((size, size)),
-        answers.noise,
+        answers.noise.widened(answers.reading_error, 0.0),
         space,
         lambda n: np.asarray(rng.standard_normal((n, len(space.rows)))),
         rng=rng,
         config=LiftConfig(spare=_SPARE, evenly=True),
         refine=refine,
+        readable=answers.well_inside,
     )
     return None if found is None else layered_from_units(found[0])

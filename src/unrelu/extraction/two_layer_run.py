@@ -8,7 +8,7 @@ from contextlib import suppress
 import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
-from unrelu.core.answers import LookConfig, look_for_probabilities
+from unrelu.core.answers import LookConfig, complementary, look_for_probabilities
 from unrelu.core.levels import Levelled, output_levels
 from unrelu.core.noise import NoiseModel, Samples
 from unrelu.core.price import Price, price_two_layer
@@ -96,7 +96,7 @@ class Extraction:
             reference = int(np.argmax(seen.mean(axis=0)))
             self.oracle, self.log_odds = LogOdds(self.oracle, reference=reference), True
             self.checked, self.reference = self.no_answers(), reference
-            if self.run.target.output_dim == 1:
+            if self.run.target.output_dim == 1 or complementary(seen):
                 self.deepest = self.config.deepest_single
             self.levels = np.ones(self.oracle.output_dim)
             return
