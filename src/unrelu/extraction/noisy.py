@@ -178,7 +178,7 @@ def _units_everywhere(run: NoisyRun) -> TwoLayerResult | None:
 def certify(run: NoisyRun) -> tuple[Seen, FloatArray]:
     """Ask held-out inputs; returns them with residuals over deviations, ``(n, m)``."""
     assert run.network is not None
-    with run.stage("certificate"):
+    with run.run.stage("certificate"):
         draw = run.rng.standard_normal((run.config.samples, run.oracle.input_dim))
         held_out = run.answers.ask(draw)
     return held_out, run.answers.residuals(run.network, held_out)

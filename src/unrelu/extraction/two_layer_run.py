@@ -143,7 +143,6 @@ class Extraction:
         """Algorithm 6, lines 1-6, on a random line."""
         config = self.config
         assert self.noise is not None
-        self.run.progress.update("line search", 0, None)
         with self.run.stage("line search") as details:
             scan, self.noise = scan_line(
                 self.ask,
@@ -338,7 +337,6 @@ class Extraction:
         sharpen = Refinement(
             self.ask, self.noise, self.domain, self.spread, self.log_odds, self.rng, self.config
         )
-        self.run.progress.update("refinement", 0, 1)
         with self.run.stage("refinement") as details:
             self.found, details["points"] = sharpen(self.found, self.checked)
 
