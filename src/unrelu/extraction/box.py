@@ -57,6 +57,7 @@ from unrelu.core.levels import Levelled, output_levels, unlevelled_network
 from unrelu.core.price import Price
 from unrelu.core.run import Run
 from unrelu.errors import InvalidInput
+from unrelu.extraction.box_config import BoxConfig
 from unrelu.extraction.box_explore import Answers, Exploration
 from unrelu.extraction.box_points import BoxInputs
 from unrelu.extraction.box_target import BoxTarget, is_single, measure_noise
@@ -67,26 +68,6 @@ from unrelu.progress import Progress
 from unrelu.result import Certificate, RecoveryResult, Status
 
 __all__ = ["BoxConfig", "BoxResult", "extract_in_box"]
-
-
-@dataclasses.dataclass(frozen=True)
-class BoxConfig:
-    """Sizes of the extraction in a box."""
-
-    probes: int = 1000
-    """Probes that must be explained before a certificate is asked: a unit that one probe in 200
-    switches is missed once in 150 runs."""
-    rounds: int = 4
-    """Rounds of fitting and exploring, and certificates, at most."""
-    most_units: int = 4096
-    """Units beyond which it gives up."""
-    accept: float = 30.0
-    """Deviations of an answer by which a prediction may be off: rounding inside a network has
-    longer tails than a Gaussian, and its size depends on the input."""
-    held_out: int = 1000
-    """Held-out inputs of each kind; of corners, which switch most, twice as many."""
-    exact: float = 1e-5
-    """Noise over the answers' spread up to which agreement within it is called exact."""
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -226,7 +207,7 @@ class BoxRun:
             return self.result(Status.NUMERICAL_FAILURE, _UNREAD)
         with self.run.stage("exploration"):
             search.begin()
-            search.explore(config.probes, config.most_units)
+            search.explore(config.probes)
         d, m = search.target.dimension, search.target.outputs
         self.run.target.allowance.plan(price_in_box(d, m, float(search.units)))
         for turn in range(config.rounds):
@@ -252,7 +233,7 @@ class BoxRun:
                 search.sharpen(config.accept)
                 details |= {"units": search.units, "explained within": search.slack}
             with self.run.stage("exploration"):
-                done = search.explore(config.probes, config.most_units)
+                done = search.explore(config.probes)
             if done and search.units == before and search.slack <= 2.0 * config.accept:
                 return True
         return False

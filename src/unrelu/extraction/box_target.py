@@ -12,6 +12,7 @@ import dataclasses
 from typing import Protocol
 
 import numpy as np
+import scipy.special
 
 from unrelu._types import FloatArray
 from unrelu.lines.domains import Domain
@@ -31,10 +32,8 @@ _PLACES = 48
 _SPACING = 2.0**-10
 """Distance of those answers over the box. A power of two: four such points are equidistant on
 the float32 grid too, and a kink between them is rare."""
-_MEDIAN_SQUARE = 0.4549
-"""Median of the square of a standard normal number."""
-_THIRD_DIFFERENCE = 20.0
-"""Variance of ``y3 - 3 y2 + 3 y1 - y0`` over that of an answer: 1 + 9 + 9 + 1."""
+_MEDIAN_SQUARE = float(scipy.special.ndtri(0.75)) ** 2  # of a standard normal number
+_THIRD = np.array([-1.0, 3.0, -3.0, 1.0])  # third difference: a line drops out
 
 
 class CubeTarget(Protocol):
@@ -158,11 +157,11 @@ def measure_noise(
     cube = np.concatenate([places + i * step for i in range(4)])
     _, values, coarseness = target.ask(cube)
     y = values.reshape(4, _PLACES, -1)
-    third = y[3] - 3.0 * y[2] + 3.0 * y[1] - y[0]
+    third = np.tensordot(_THIRD, y, axes=1)
     read = np.isfinite(third).all(axis=1)
     if not read.any():
         return RowNoise(np.nan, np.nan)
-    square = float(np.median(third[read] ** 2)) / _MEDIAN_SQUARE / _THIRD_DIFFERENCE
+    square = float(np.median(third[read] ** 2)) / _MEDIAN_SQUARE / float(_THIRD @ _THIRD)
     kind = np.finfo(np.float64)
     size = max(float(np.median(np.abs(y[0][read]).max(axis=1))), float(kind.tiny / kind.eps))
     least = float(kind.eps) * size

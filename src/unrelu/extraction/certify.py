@@ -16,7 +16,7 @@ import dataclasses
 import numpy as np
 
 from unrelu._types import FloatArray
-from unrelu.core.noise import NoiseModel
+from unrelu.core.noise import NoiseConfig, NoiseModel
 from unrelu.core.units import Units
 from unrelu.extraction.refine import predicted_errors
 from unrelu.lines.domains import Domain
@@ -37,12 +37,9 @@ class CertifyConfig:
     """Lines, and points on each, spread evenly over the range of typical inputs."""
     clusters: int = 64
     """Places at which the local noise is measured, by four points each."""
-    cluster_spacing: float = 1e-5
-    """Distance of a cluster's points, over the length of typical inputs."""
     excess: float = 100.0
-    """Noise this many times above what is usual for the recovered terms is suspicious ..."""
-    kink: float = 1e6
-    """... but from here on it is a kink in the cluster."""
+    """Noise this many times above what is usual for the recovered terms is suspicious, but
+    from ``NoiseConfig.outlier`` on it is a kink in the cluster."""
     excess_count: int = 3
     """So many suspicious places are needed."""
     accept: float = 15.0
@@ -233,11 +230,11 @@ def _cluster_points(
     """Return four collinear points at each place, ``(4 c, d)``."""
     direction = rng.standard_normal(places.shape)
     direction *= (
-        config.cluster_spacing * domain.scale / np.linalg.norm(direction, axis=1, keepdims=True)
+        NoiseConfig.spacing * domain.scale / np.linalg.norm(direction, axis=1, keepdims=True)
     )
     if domain.bounds is not None:  # towards the middle of the other places: stays inside
         direction = np.roll(places, 1, axis=0) - places
-        direction *= config.cluster_spacing
+        direction *= NoiseConfig.spacing
     offsets = np.arange(4.0)
     points = places[:, None, :] + offsets[None, :, None] * direction[:, None, :]
     return np.asarray(points.reshape(-1, places.shape[1]))
@@ -268,5 +265,5 @@ def _excess_noise(
     level = terms.max(axis=0) + np.abs(units.constant).max()
     ratio = scatter / np.maximum(level, np.finfo(np.float64).tiny)
     usual = max(float(np.quantile(ratio, 1.0 / 3.0)), float(np.finfo(np.float64).eps))
-    odd = (ratio > config.excess * usual) & (ratio < config.kink * usual)
+    odd = (ratio > config.excess * usual) & (ratio < NoiseConfig.outlier * usual)
     return int(np.count_nonzero(odd))

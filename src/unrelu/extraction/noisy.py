@@ -63,6 +63,7 @@ from unrelu._types import FloatArray
 from unrelu.core.explain import explained
 from unrelu.core.run import Run
 from unrelu.errors import BudgetExhausted
+from unrelu.extraction.certify import CertifyConfig
 from unrelu.extraction.noisy_answers import Seen
 from unrelu.extraction.noisy_run import NoisyConfig, NoisyRun
 from unrelu.extraction.two_layer_config import TwoLayerConfig
@@ -137,11 +138,11 @@ def _recovered(run: NoisyRun, answers: str) -> TwoLayerResult:
         stopped = _units_everywhere(run)
         if stopped is not None:
             return stopped
-    for turn in range(run.config.rounds + 1):
+    for turn in range(TwoLayerConfig.restarts + 1):
         run.tidy()
         held_out, residual = certify(run)
         verdict = _judge(run, residual)
-        if verdict or run.answers.rounded or turn == run.config.rounds:
+        if verdict or run.answers.rounded or turn == TwoLayerConfig.restarts:
             break
         run.oracle.meter.rebook("certificate", "residual search", len(held_out))
         run.follow(held_out)
@@ -179,7 +180,7 @@ def certify(run: NoisyRun) -> tuple[Seen, FloatArray]:
     """Ask held-out inputs; returns them with residuals over deviations, ``(n, m)``."""
     assert run.network is not None
     with run.run.stage("certificate"):
-        draw = run.rng.standard_normal((run.config.samples, run.oracle.input_dim))
+        draw = run.rng.standard_normal((CertifyConfig.samples, run.oracle.input_dim))
         held_out = run.answers.ask(draw)
     return held_out, run.answers.residuals(run.network, held_out)
 
@@ -192,7 +193,7 @@ def _judge(run: NoisyRun, residual: FloatArray) -> bool:
     return bool(
         run.explains(run.fitted)
         and rms <= run.config.fits
-        and np.abs(residual).max() <= run.config.worst * usual
+        and np.abs(residual).max() <= CertifyConfig.accept * usual
     )
 
 
@@ -204,7 +205,7 @@ def _certificate(run: NoisyRun, held_out: Seen, residual: FloatArray) -> Certifi
     predicted = run.read(run.network)(held_out.x)
     readable = np.isfinite(seen)
     apart = np.where(readable, np.abs(np.where(readable, seen, 0.0) - predicted), 0.0)
-    usual = run.config.worst * run.fitted.scale * run.answers.inner(held_out.x)
+    usual = CertifyConfig.accept * run.fitted.scale * run.answers.inner(held_out.x)
     if run.answers.kind == "softmax":
         usual = np.sqrt(2.0) * usual[:, :1]
     tolerance = max(float(usual.max()), float(apart.max()))

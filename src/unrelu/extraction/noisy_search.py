@@ -16,9 +16,10 @@ import numpy as np
 from unrelu._types import BoolArray, FloatArray
 from unrelu.core.fit import Layered
 from unrelu.core.units import Units
-from unrelu.extraction.lift import LiftConfig, Subspace, lift_units
+from unrelu.extraction.lift import Subspace, lift_units
 from unrelu.extraction.noisy_answers import Answers, Seen
 from unrelu.extraction.refine import RefineConfig
+from unrelu.extraction.two_layer_config import TwoLayerConfig
 from unrelu.lines.domains import as_domain
 from unrelu.lines.readable import readable_part
 from unrelu.lines.survey import SurveyConfig, SurveyLine, calibrate, scan_line, survey
@@ -42,8 +43,6 @@ SAME = 0.05
 one: the survey's errors are a tenth of it, different units in eight dimensions lie far apart."""
 
 
-_SPARE = 6
-"""Gradients taken beyond those that the unknowns of a lift ask for."""
 _TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -260,7 +259,7 @@ def lifted(
         refine, candidates=max(32, refine.candidates // len(units.outputs))
     )
     if answers.kind != "values":  # farther out probabilities underflow
-        refine = dataclasses.replace(refine, outward=refine.inward * 1.5)
+        refine = dataclasses.replace(refine, outward=TwoLayerConfig.log_odds_outward)
     found = lift_units(
         ask,
         units,
@@ -269,7 +268,6 @@ def lifted(
         space,
         lambda n: np.asarray(rng.standard_normal((n, len(space.rows)))),
         rng=rng,
-        config=LiftConfig(spare=_SPARE, evenly=True),
         refine=refine,
         readable=answers.well_inside,
     )

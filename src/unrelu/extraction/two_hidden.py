@@ -159,7 +159,7 @@ class TwoHiddenRun:
 
     def layers_above(self) -> bool:
         """Recover the layers above as a network in a box of heights."""
-        config = self.config
+        config = self.config.above
         inputs = self.reader.draw(10_000)
         high = np.maximum(self.rows.heights(inputs).max(axis=0), 1.0)
         top = TopTarget(self.reader.read, self.rows, high, self.reader.outputs)
@@ -168,12 +168,12 @@ class TwoHiddenRun:
         noise = RowNoise(max(noise.level, self.row_error), noise.size)
         search = Exploration(top, BoxInputs(self.rows.count, data), noise, self.rng)
         search.begin()
-        done = search.explore(config.probes, 64 * config.lines)
+        done = search.explore(config.probes)
         for _ in range(config.rounds):
             before = search.units
             search.balance()
             search.sharpen(config.accept)
-            done = search.explore(config.probes, 64 * config.lines)
+            done = search.explore(config.probes)
             if done and search.units == before:
                 break
         above = network_in(search.network, np.zeros(len(high)), high)
@@ -224,7 +224,7 @@ class TwoHiddenRun:
         with self.run.stage("layers above"):
             self.layers_above()
         result = self.result(Status.PARTIAL, "not certified")
-        for _ in range(self.config.rounds):
+        for _ in range(self.config.above.rounds):
             self.fit()
             result = self.certify()
             if result.success or result.status is Status.APPROXIMATED:
@@ -235,7 +235,7 @@ class TwoHiddenRun:
     def certify(self) -> TwoHiddenResult:
         """Compare with fresh answers at typical inputs, some of them wider."""
         assert self.network is not None
-        config = self.config
+        config = self.config.above
         x = self.reader.draw(config.held_out)
         x[::4] *= self.rng.uniform(0.8, 1.4, (len(x[::4]), 1))
         with self.run.stage("certificate"):

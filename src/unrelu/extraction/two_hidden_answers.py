@@ -9,6 +9,7 @@ import numpy as np
 from unrelu._types import FloatArray
 from unrelu.core.answers import look_for_probabilities
 from unrelu.core.run import Run
+from unrelu.extraction.box_config import BoxConfig
 from unrelu.extraction.box_target import RowNoise, is_single, measure_noise, read_probabilities
 
 __all__ = ["Reader", "TwoHiddenConfig"]
@@ -26,16 +27,10 @@ class TwoHiddenConfig:
     """Radius of the disc that lines cross, over the length of a typical input."""
     planes: int = 10
     """Planes looked at, at most."""
-    probes: int = 600
-    """Probes of the layers above that must be explained."""
-    rounds: int = 4
-    """Rounds of fitting and exploring, and certificates, at most."""
-    accept: float = 30.0
-    """Deviations of an answer by which a prediction may be off (as in a box)."""
-    held_out: int = 2000
-    """Held-out inputs."""
-    exact: float = 1e-5
-    """Noise over the answers' spread up to which agreement within it is called exact."""
+    above: BoxConfig = dataclasses.field(
+        default_factory=lambda: BoxConfig(probes=600, held_out=2000)
+    )
+    """Of the layers above, which are searched as a box, and of the certificate."""
 
 
 class Reader:
