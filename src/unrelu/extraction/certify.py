@@ -15,7 +15,7 @@ import dataclasses
 
 import numpy as np
 
-from unrelu._types import FloatArray
+from unrelu._types import BoolArray, FloatArray
 from unrelu.core.noise import NoiseConfig, NoiseModel
 from unrelu.core.units import Units
 from unrelu.extraction.refine import predicted_errors
@@ -166,24 +166,32 @@ def certify_units(
             "tolerance per output": [float(t) for t in tolerances * levels],
         },
     )
-    objection, failed = "", None
+    failed = None
+    if over.any() and not over.all():
+        failed = FailedPoints(points[over], answers[over], points[~over])
+    objection = _objection(over, deviation * levels, limit * levels, noisy, config)
+    return Verdict(certificate, objection, tolerances, scale, level, size, failed)
+
+
+def _objection(
+    over: BoolArray, deviation: FloatArray, limit: FloatArray, noisy: int, config: CertifyConfig
+) -> str:
+    """Say what speaks against the units; empty where nothing does."""
     if over.any():
-        objection = (
-            f"{int(over.sum())} of {len(points)} held-out points deviate by up to "
-            f"{float((deviation * levels)[over].max()):.2g}, where "
-            f"{float((limit * levels)[over].min()):.2g} was expected: the target has a feature "
+        return (
+            f"{int(over.sum())} of {len(over)} held-out points deviate by up to "
+            f"{float(deviation[over].max()):.2g}, where "
+            f"{float(limit[over].min()):.2g} was expected: the target has a feature "
             "that no search line met; try another seed, or learn_from_queries for thin features"
         )
-        if not over.all():
-            failed = FailedPoints(points[over], answers[over], points[~over])
-    elif noisy >= config.excess_count:
-        objection = (
+    if noisy >= config.excess_count:
+        return (
             f"every held-out point agrees, but at {noisy} of {config.clusters} places the answers "
             f"are more than {config.excess:.0f} times noisier than elsewhere: terms much larger "
             "than those found cancel there, and may differ in a thin region that was not met; "
             "try learn_from_queries"
         )
-    return Verdict(certificate, objection, tolerances, scale, level, size, failed)
+    return ""
 
 
 def _nothing_readable(config: CertifyConfig, domain: Domain, levels: FloatArray) -> Verdict:

@@ -122,7 +122,13 @@ def lift_units(
         found.derivatives[good].transpose(0, 2, 1).reshape(-1, len(subspace.across)),
         np.mean(found.std[good] ** 2, axis=1).reshape(-1),
     )
-    lifted = Units(
+    return _lifted(units, across, subspace), spread + covariance / subspace.scale**2
+
+
+def _lifted(units: Units, across: FloatArray, subspace: Subspace) -> Units:
+    """Return units with their slopes across the subspace, ``(m + k, d - s)``."""
+    m = len(units.outputs)
+    return Units(
         weights=subspace.normals(units.weights) + across[m:] @ subspace.across,
         anchors=subspace.points(units.anchors),
         outputs=units.outputs,
@@ -131,4 +137,3 @@ def lift_units(
         value=units.value,
         axes=subspace.points(units.axes) / subspace.scale,
     )
-    return lifted, spread + covariance / subspace.scale**2

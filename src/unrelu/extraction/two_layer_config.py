@@ -47,25 +47,16 @@ class TwoLayerConfig:
     precision: float = 5e-12
     """Root mean square error over std(f) below which nothing is refined."""
     coarse: float = 1e-10
-    """Noise over the spread of answers above which answers count as coarse (float32,
-    rounded): everything is then measured anew at roomy points, in two passes."""
+    """Noise over the size of answers above which they count as coarse (float32, rounded):
+    differences of a few answers say too little then."""
     values_per_unit: float = 3.0
     """Values at typical inputs that settle the biases in the end, or as many as cost a
     quarter of ``effort``: kinks far out on the line leave their units' biases inexact."""
-    worst: float = 5e-10
-    worst_excess: float = 10.0
-    """Predicted error at any input, over std(f) and (where typical inputs see all units) over
-    the root mean square error, above which more is measured there ..."""
-    worst_draws: int = 2000
-    worst_passes: int = 4
-    """... judged at so many inputs, in up to so many passes."""
     least_points: int = 3
     effort: float = 0.058
     effort_thin: float = 0.9
-    effort_wide: float = 0.025
     effort_bounded: float = 1.0
     """Refinement spends up to ``effort + effort_thin d^-0.65`` queries per parameter (and
     measures three points, if that is less): a thin network has few parameters for the same
-    number of kinks, and its share of line search and checks is larger anyway. Where units
-    outnumber inputs there is less room between them: ``effort_wide log10(k / d)`` more. In a
+    number of kinks, and its share of line search and checks is larger anyway. In a
     bounded domain, where units were found on short lines, up to ``effort_bounded``."""

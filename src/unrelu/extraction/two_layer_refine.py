@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable
 
 import numpy as np
@@ -71,7 +70,6 @@ class Refinement:
         )
         limit, goal = self.limit(units.count), self.goal()
         refiner.measure(limit, goal)
-        self.sharpen_worst(refiner, limit, goal)
         values = config.values_per_unit * (units.count + 1)
         if bounds is None:
             values = min(values, 0.25 * config.effort * units.count * self.domain.dimension)
@@ -86,7 +84,6 @@ class Refinement:
         """Return how many gradients may be measured."""
         config, d = self.config, self.domain.dimension
         effort = config.effort + config.effort_thin * d**-0.65
-        effort += config.effort_wide * max(0.0, math.log10(max(1, units) / d))
         if self.domain.bounds is not None:
             effort = config.effort_bounded
         return max(config.least_points, int(effort * units))
@@ -97,18 +94,3 @@ class Refinement:
         if self.domain.bounds is not None:
             goal *= 0.1  # units that typical inputs hardly see weigh little in the mean
         return max(goal, float(self.noise.at(self.draw(_TYPICAL)).max()))
-
-    def sharpen_worst(self, refiner: Refiner, limit: int, goal: float) -> None:
-        """Measure more where a few inputs see a unit that is still poorly known."""
-        config = self.config
-        for _ in range(config.worst_passes):
-            points = self.domain.draw_wide(config.worst_draws, self.rng)
-            error = Estimate(refiner.units, refiner.covariance).errors(points)
-            usual = config.worst_excess * float(np.sqrt(np.mean(error**2)))
-            if self.domain.bounds is not None:
-                usual = 0.0
-            if error.max() <= max(config.worst * self.spread, usual):
-                return
-            worst = points[np.argsort(error)[-refiner.config.tests // 8 :]]
-            if not refiner.measure(limit, goal, worst):
-                return
