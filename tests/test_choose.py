@@ -155,7 +155,7 @@ def test_a_hidden_bump_is_found_or_goes_to_the_learner(seed):
     if not isinstance(
         result, LearnerResult
     ):  # a line met it: which seeds, the CPU's rounding says
-        assert result.status is Status.RECOVERED
+        assert result.status in {Status.RECOVERED, Status.APPROXIMATED}
         assert compare(result.network, truth, rng=0).relative_error < 1e-6
         return
     assert "hide or cancel" in result.message

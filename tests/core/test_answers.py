@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from unrelu import diagnose
-from unrelu.core.answers import look_for_probabilities, vote
+from unrelu.core.answers import complementary, look_for_probabilities, vote
 from unrelu.oracles import connect
 from unrelu.oracles.wrappers import Cast, Rounded, Softmax
 from unrelu.planted import random_network
@@ -62,3 +62,13 @@ def test_votes_are_counted_where_the_predictions_differ():
     assert (vote(*straight).values, vote(*straight).log_odds) == (5, 0)
     flat = [np.full(3, 0.5)] * 3
     assert (vote(*flat).values, vote(*flat).log_odds) == (0, 0)
+
+
+def test_two_columns_of_one_probability_are_told_from_a_softmax():
+    z = np.random.default_rng(0).normal(0.0, 3.0, (16, 1))
+    p = 1.0 / (1.0 + np.exp(-z))
+    other = 1.0 / (1.0 + np.exp(z))
+    assert complementary(np.concatenate([1.0 - p, p], axis=1))
+    assert complementary(np.concatenate([p, 1.0 - p], axis=1))
+    assert not complementary(np.concatenate([other, p], axis=1))
+    assert not complementary(p)

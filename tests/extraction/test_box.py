@@ -152,7 +152,7 @@ def test_a_smooth_function_is_not_recovered() -> None:
     def smooth(x: FloatArray) -> FloatArray:
         return np.sin(3.0 * x.sum(axis=1, keepdims=True)) + (x**2).sum(axis=1, keepdims=True)
 
-    small = BoxConfig(probes=100, held_out=100, most_units=10, rounds=2)
+    small = BoxConfig(probes=100, held_out=100, rounds=2)
     result = extract_in_box(
         connect(smooth, input_dim=4, output_dim=1), domain=(0.0, 1.0), rng=0, config=small
     )
@@ -165,7 +165,7 @@ def test_rounded_answers_are_not_called_recovered() -> None:
     def rounded(x: FloatArray) -> FloatArray:
         return np.round(truth(x), 2)
 
-    small = BoxConfig(probes=100, held_out=100, most_units=10, rounds=2)
+    small = BoxConfig(probes=100, held_out=100, rounds=2)
     result = extract_in_box(
         connect(rounded, input_dim=8, output_dim=3), domain=(0.0, 1.0), rng=0, config=small
     )

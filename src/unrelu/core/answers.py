@@ -19,7 +19,14 @@ from unrelu._types import FloatArray
 from unrelu.core.noise import AGREES, decimal_step, is_single
 from unrelu.oracles.wrappers import to_bfloat16
 
-__all__ = ["AnswerVotes", "LookConfig", "between_zero_and_one", "look_for_probabilities", "vote"]
+__all__ = [
+    "AnswerVotes",
+    "LookConfig",
+    "between_zero_and_one",
+    "complementary",
+    "look_for_probabilities",
+    "vote",
+]
 
 
 TOTAL = 1e-5
@@ -160,3 +167,14 @@ def look_for_probabilities(
         ends = bool(np.isin(far, (0.0, 1.0)).any()) and bool(near.all() or not near.any())
         return ends, seen
     return votes.log_odds > votes.values, seen
+
+
+def complementary(answers: FloatArray) -> bool:
+    """Whether answers ``(n, 2)`` are a single probability beside its difference from one.
+
+    That has lost the digits which the smaller of two outputs of a softmax keeps.
+    """
+    if answers.shape[1] != 2:
+        return False
+    first, second = answers.T
+    return bool(((first == 1.0 - second) | (second == 1.0 - first)).all())

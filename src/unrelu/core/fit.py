@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
+import scipy.special
 from array_api_compat import array_namespace
 
 from unrelu.core.activations import RELU, Activation
@@ -35,9 +36,21 @@ from unrelu.core.links import Link, Linked, apply_link
 from unrelu.core.moments import to_numpy
 from unrelu.core.row_blocks import RowBlocks, row_block_metric
 
-__all__ = ["RELU", "Activation", "FitConfig", "Fitted", "Layered", "Link", "fit_network"]
+__all__ = [
+    "RELU",
+    "Activation",
+    "FitConfig",
+    "Fitted",
+    "Layered",
+    "Link",
+    "fit_network",
+    "gain_by_chance",
+]
 
-_NORMAL = 0.6745  # median of |z| for a standard normal z
+_NORMAL = float(scipy.special.ndtri(0.75))  # median of |z| for a standard normal z
+_SEARCHED = 3.0
+"""Squared deviations by which a parameter that is fitted to noise lowers their sum where the
+best of many places was taken; one where it was not."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,6 +191,15 @@ def fit_network(
     residual = xp.where(problem.weights > 0, problem.y - linked.prediction, xp.zeros_like(scaled))
     rms = float(xp.sqrt(xp.sum(scaled**2) / count))
     return Fitted(net, residual, rms, _spread(scaled, problem.weights), converged, tried)
+
+
+def gain_by_chance(parameters: int) -> float:
+    """Return by how much more parameters lower the sum of squares of noise, at most.
+
+    In squared deviations: up to ``_SEARCHED`` a parameter where a place was searched for them,
+    and ``FitConfig.outlier`` deviations of that.
+    """
+    return _SEARCHED * parameters + FitConfig.outlier * float(np.sqrt(2.0 * parameters))
 
 
 def _problem(x: Array, y: Array, deviation: Any, link: Link, config: FitConfig) -> _Problem:

@@ -14,9 +14,10 @@ import numpy as np
 
 from unrelu._types import FloatArray
 from unrelu.core.units import Units
+from unrelu.networks import ReLUNetwork
 from unrelu.oracles.base import Oracle, Wrapper
 
-__all__ = ["Levelled", "output_levels", "unlevelled"]
+__all__ = ["Levelled", "output_levels", "unlevelled", "unlevelled_network"]
 
 _APART = 2.0**10
 """Outputs whose spreads differ by less stay as they are."""
@@ -69,4 +70,13 @@ def unlevelled(units: Units, levels: FloatArray) -> Units:
         outputs=units.outputs * levels[:, None],
         linear=units.linear * levels[:, None],
         value=units.value * levels,
+    )
+
+
+def unlevelled_network(network: ReLUNetwork, levels: FloatArray) -> ReLUNetwork:
+    """Return a network of levelled outputs at the outputs' own size."""
+    skip = None if network.skip is None else network.skip * levels[:, None]
+    *below, last = network.weights
+    return ReLUNetwork(
+        [*below, last * levels[:, None]], [*network.biases[:-1], network.biases[-1] * levels], skip
     )

@@ -43,7 +43,7 @@ AGREES = 2.0 * RARE
 tell is good within a factor of two, and a true miss is usually millions."""
 NORMAL_MEDIAN = float(scipy.special.ndtri(0.75))
 """Median magnitude of a Gaussian error, in deviations: 0.6745."""
-_SPACING = 1e-5
+SPACING = 1e-5
 """Distance of a cluster's points, relative to the local scale of the line. Small, so that a
 kink inside is rare; large, so that all bits of the inputs change, those of a target that casts
 to float32 included."""
@@ -189,7 +189,7 @@ def cluster_of(positions: FloatArray, scales: FloatArray) -> FloatArray:
     positions, scales
         Middles of the clusters and the local length scale there, ``(c,)``.
     """
-    return np.asarray(positions[:, None] + scales[:, None] * _SPACING * (np.arange(4) - 1.5))
+    return np.asarray(positions[:, None] + scales[:, None] * SPACING * (np.arange(4) - 1.5))
 
 
 def noise_by_norm(norms: FloatArray, residuals: FloatArray) -> FloatArray:
@@ -260,6 +260,6 @@ def _upper(values: FloatArray, level: FloatArray) -> FloatArray:
     on one side of a hyperplane, where large terms cancel.
     """
     middle = np.median(values, axis=0)
-    kinked = np.sqrt(_SPACING * np.median(level, axis=0) * middle)
+    kinked = np.sqrt(SPACING * np.median(level, axis=0) * middle)
     usual = (values <= np.maximum(AGREES * middle, kinked)) | (middle == 0)
     return np.asarray(np.where(usual, values, 0.0).max(axis=0))

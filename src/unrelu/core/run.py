@@ -78,7 +78,8 @@ class Run:
 
     @contextmanager
     def stage(self, name: str, message: str = "") -> Iterator[dict[str, Any]]:
-        """Charge and time what happens inside; details may be filled into what is yielded."""
+        """Tell, charge and time what happens inside; details may be filled in."""
+        self.progress.update(name, 0)
         with reported_stage(self.target, self.stages, name, message) as details:
             yield details
 

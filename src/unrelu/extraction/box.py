@@ -53,12 +53,14 @@ from unrelu._random import RandomState
 from unrelu._types import ArrayLike, FloatArray
 from unrelu.core.answers import look_for_probabilities
 from unrelu.core.explain import explained
+from unrelu.core.levels import Levelled, output_levels, unlevelled_network
 from unrelu.core.price import Price
 from unrelu.core.run import Run
 from unrelu.errors import InvalidInput
+from unrelu.extraction.box_config import BoxConfig
 from unrelu.extraction.box_explore import Answers, Exploration
 from unrelu.extraction.box_points import BoxInputs
-from unrelu.extraction.box_target import BoxTarget, measure_noise
+from unrelu.extraction.box_target import BoxTarget, is_single, measure_noise
 from unrelu.extraction.box_units import network_in, without_skip
 from unrelu.lines.domains import Domain, as_domain
 from unrelu.networks import ReLUNetwork
@@ -66,26 +68,6 @@ from unrelu.progress import Progress
 from unrelu.result import Certificate, RecoveryResult, Status
 
 __all__ = ["BoxConfig", "BoxResult", "extract_in_box"]
-
-
-@dataclasses.dataclass(frozen=True)
-class BoxConfig:
-    """Sizes of the extraction in a box."""
-
-    probes: int = 1000
-    """Probes that must be explained before a certificate is asked: a unit that one probe in 200
-    switches is missed once in 150 runs."""
-    rounds: int = 4
-    """Rounds of fitting and exploring, and certificates, at most."""
-    most_units: int = 4096
-    """Units beyond which it gives up."""
-    accept: float = 30.0
-    """Deviations of an answer by which a prediction may be off: rounding inside a network has
-    longer tails than a Gaussian, and its size depends on the input."""
-    held_out: int = 1000
-    """Held-out inputs of each kind; of corners, which switch most, twice as many."""
-    exact: float = 1e-5
-    """Noise over the answers' spread up to which agreement within it is called exact."""
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -186,7 +168,9 @@ class BoxRun:
     def __init__(self, run: Run, area: Domain, config: BoxConfig) -> None:
         self.run, self.area, self.config = run, area, config
         self.probabilities = False
+        self.levels = np.ones(run.target.output_dim)  # what the outputs are divided by
         self.search: Exploration | None = None
+        self.cube: BoxTarget | None = None
 
     def look(self, answers: str, data: ArrayLike | None) -> None:
         """Find out what the answers are and how exact."""
@@ -196,9 +180,14 @@ class BoxRun:
                 self.run.target, lambda n: self.area.draw(n, self.run.rng), ways_out=()
             )
             self.probabilities = answers == "probabilities" or (answers == "auto" and found)
-            single = bool((seen == seen.astype(np.float32)).all())
-            cube = BoxTarget(
-                self.run.target, self.area, probabilities=self.probabilities, single=single
+            single = is_single(seen)
+            if not self.probabilities:
+                self.levels = output_levels(seen)
+            self.cube = cube = BoxTarget(
+                Levelled(self.run.target, self.levels),
+                self.area,
+                probabilities=self.probabilities,
+                single=single,
             )
             noise = measure_noise(cube, self.run.rng, single=single)
             details |= {"noise": noise.level, "float32": single}
@@ -218,7 +207,7 @@ class BoxRun:
             return self.result(Status.NUMERICAL_FAILURE, _UNREAD)
         with self.run.stage("exploration"):
             search.begin()
-            search.explore(config.probes, config.most_units)
+            search.explore(config.probes)
         d, m = search.target.dimension, search.target.outputs
         self.run.target.allowance.plan(price_in_box(d, m, float(search.units)))
         for turn in range(config.rounds):
@@ -244,7 +233,7 @@ class BoxRun:
                 search.sharpen(config.accept)
                 details |= {"units": search.units, "explained within": search.slack}
             with self.run.stage("exploration"):
-                done = search.explore(config.probes, config.most_units)
+                done = search.explore(config.probes)
             if done and search.units == before and search.slack <= 2.0 * config.accept:
                 return True
         return False
@@ -282,14 +271,17 @@ class BoxRun:
         deviation = np.abs(held.values - search.network(held.points)).max(axis=1)
         miss = search.misses(held)
         read = np.isfinite(held.deviation)
-        spread = float(np.std(held.values[read], axis=0).max())
+        values = held.values[read]
+        spread = float((values - values[0]).std(axis=0).max())  # a constant varies by nothing
         over = miss > max(config.accept, search.slack)
         largest = float(deviation[read & ~over].max()) if (read & ~over).any() else 0.0
         noise = float(np.median(held.deviation[read]))
+        if spread <= noise:  # a constant is judged by its size
+            spread = max(float(np.abs(values).max()), noise / config.exact)
         certificate = Certificate.from_deviations(
-            deviation[read],
-            scale=spread,
-            tolerance=max(3.0 * largest, 5.0 * noise),
+            deviation[read] * self.levels.max(),
+            scale=spread * float(self.levels.max()),
+            tolerance=max(3.0 * largest, 5.0 * noise) * float(self.levels.max()),
             distribution="uniform, corner and data"
             if inputs.data is not None
             else "uniform and corner",
@@ -307,6 +299,16 @@ class BoxRun:
             return Status.RECOVERED, message, certificate, None
         return Status.APPROXIMATED, f"{message}; the answers are coarse", certificate, None
 
+    def contradicted(self, x: FloatArray) -> int:
+        """Ask at inputs ``(n, d)`` beyond the box too; returns at how many the model is wrong."""
+        search = self.search
+        assert search is not None
+        assert self.cube is not None
+        unit = (x - self.area.low) / (self.area.high - self.area.low)
+        points, values, coarseness = self.cube.ask(unit, inside=False)
+        seen = Answers(points, values, search.noise.at(values, coarseness))
+        return int(np.count_nonzero(search.misses(seen) > max(self.config.accept, search.slack)))
+
     def result(
         self, status: Status, message: str, certificate: Certificate | None = None
     ) -> BoxResult:
@@ -318,6 +320,7 @@ class BoxRun:
             network, signs = without_skip(
                 network_in(search.network, self.area.low, self.area.high), search.relative_error()
             )
+            network = unlevelled_network(network, self.levels)
         return BoxResult(
             status=status,
             message=message,
@@ -328,7 +331,7 @@ class BoxRun:
             stages=tuple(self.run.stages),
             width=0 if search is None else search.units,
             signs_determined=signs,
-            noise=0.0 if search is None else search.noise.level,
+            noise=0.0 if search is None else search.noise.level * float(self.levels.max()),
             answers="log-odds" if self.probabilities else "values",
             low=self.area.low,
             high=self.area.high,

@@ -11,9 +11,10 @@ import dataclasses
 from collections.abc import Callable
 
 import numpy as np
+import scipy.special
 
 from unrelu._types import FloatArray, IntArray
-from unrelu.core.fit import FitConfig
+from unrelu.core.fit import FitConfig, gain_by_chance
 from unrelu.extraction.box_fit import fit_all, fit_outputs
 from unrelu.extraction.box_follow import Residual, Star, find_first_kink, measure_star
 from unrelu.extraction.box_points import BoxInputs
@@ -44,12 +45,10 @@ _FAINT = 0.05
 """Units that bend values by less than this part of what the strongest does may be needless."""
 _NEARLY = 30.0
 """A fit takes answers within so many times what counted as explained at first."""
-_FITS = 3
+_FITS = _STEPS
 """Fits without a new unit, after which a probe that leads nowhere is left to the next round."""
 _ASIDE = 12
 """Probes that lead nowhere, after which it stops: the model, or what it stands on, is wrong."""
-_LARGEST = 2.5
-"""Nine of ten rows have no residual beyond this many deviations (ten outputs)."""
 _SAME_PLANE = 0.05
 """Distance of hyperplanes below which a new unit is a known one: a second unit as near as that
 is rarer than a wrong slope, and the fit finds it once the slopes are right."""
@@ -176,12 +175,12 @@ class Exploration:
 
     # ----------------------------------------------------------------- explore
 
-    def explore(self, wanted: int, most: int) -> bool:
+    def explore(self, wanted: int) -> bool:
         """Grow the model until it explains ``wanted`` probes; False if it stalls before.
 
-        ``most`` limits the units that may be added.
+        As many units may be added: more would not be seen by one probe each.
         """
-        limit = self.units + most
+        limit = self.units + wanted
         aside = np.zeros(0, dtype=bool)  # probes that led nowhere, until the model changes
         fits = 0  # since the last unit
         while self.units < limit:
@@ -301,7 +300,9 @@ class Exploration:
             self.fit(steps=_SETTLING)
         self.drop_needless()
         rows = self.nearly_explained(1.0)
-        usual = float(np.quantile(self.misses(rows), 0.9)) / _LARGEST
+        # What nine of ten rows stay below, over what the largest of m normal residuals does.
+        largest = -float(scipy.special.ndtri((1.0 - 0.9 ** (1.0 / self.target.outputs)) / 2.0))
+        usual = float(np.quantile(self.misses(rows), 0.9)) / largest
         self.slack = min(accept * max(1.0, usual), max(accept, self.coarse))
         self.log(f"k={self.units} sharpened to {self.slack:.3g} deviations")
 
@@ -322,7 +323,7 @@ class Exploration:
             self.fit(steps=_SETTLING)
             own = self.target.dimension + self.target.outputs + 1
             scale = max(1.0, before / (rows.values.size))
-            if self.robust_loss(rows) > before + scale * (3.0 * own + 6.0 * np.sqrt(2.0 * own)):
+            if self.robust_loss(rows) > before + scale * gain_by_chance(own):
                 self.network = kept
                 return
 

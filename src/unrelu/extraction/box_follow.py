@@ -94,18 +94,16 @@ class Star:
 _STAR_NOISE = 40.0
 """Deviations by which a star's answers may leave the unit's direction: the noise of two answers
 and the slopes of known units, each measured with that noise."""
-_STAR_SHARE = 0.02
-"""And by this part of what counts as explained: the model's own error over a star."""
 _STILL_ON = 0.1
 """A star's answers count while the unit keeps this part of its value at the center."""
 _AGREE = 0.02
-"""Part by which a star's slope along the chord may differ from the chord's."""
+"""Part by which a star's slope along the chord may differ from the chord's; and what counts as
+explained that a star's answers may leave the unit's direction by: the model's own error."""
 _STAR_PLACES = (0.7, 0.3, 0.1)
 """Where on the ray stars are tried: far out steps are long, near the kink the next is far."""
 _STAR_STEP = 0.4
 """First step of a star over the cube; a third each time that another unit is in the way."""
 _STAR_TRIES = 14
-_BISECTIONS = 40
 
 
 def find_first_kink(
@@ -135,7 +133,7 @@ def find_first_kink(
         return None, "unread"
     if np.abs(behind).max() <= limit:
         return None, "explained"
-    for _ in range(_BISECTIONS):
+    while far - near > 4.0 * np.finfo(np.float32).eps:
         middle = 0.5 * (near + far)
         here, limit = at(middle)
         if not np.isfinite(here).all() or np.abs(here).max() > limit:
@@ -145,8 +143,6 @@ def find_first_kink(
             far, behind = middle, here
         else:
             near = middle
-        if far - near < 4.0 * np.finfo(np.float32).eps:
-            break
     return None, "no kink"
 
 
@@ -216,7 +212,7 @@ def _star_at(ask: Ask, center: FloatArray, direction: FloatArray, slack: float) 
     value = float(base @ direction)
     if not np.isfinite(base).all() or value <= 0.0:
         return None
-    limit = (_STAR_NOISE + _STAR_SHARE * slack) * float(first.deviation[0])
+    limit = (_STAR_NOISE + _AGREE * slack) * float(first.deviation[0])
     d = len(center)
     sign = np.where(center < 0.5, 1.0, -1.0)
     step = np.full(d, _STAR_STEP)

@@ -12,22 +12,28 @@ import dataclasses
 from typing import Protocol
 
 import numpy as np
+import scipy.special
 
 from unrelu._types import FloatArray
 from unrelu.lines.domains import Domain
 from unrelu.oracles.base import Oracle
 
-__all__ = ["BoxTarget", "CubeTarget", "RowNoise", "measure_noise", "read_probabilities"]
+__all__ = [
+    "BoxTarget",
+    "CubeTarget",
+    "RowNoise",
+    "is_single",
+    "measure_noise",
+    "read_probabilities",
+]
 
 _PLACES = 48
 """Places at which the noise is measured, four answers each: its level comes out within 10 %."""
 _SPACING = 2.0**-10
 """Distance of those answers over the box. A power of two: four such points are equidistant on
 the float32 grid too, and a kink between them is rare."""
-_MEDIAN_SQUARE = 0.4549
-"""Median of the square of a standard normal number."""
-_THIRD_DIFFERENCE = 20.0
-"""Variance of ``y3 - 3 y2 + 3 y1 - y0`` over that of an answer: 1 + 9 + 9 + 1."""
+_MEDIAN_SQUARE = float(scipy.special.ndtri(0.75)) ** 2  # of a standard normal number
+_THIRD = np.array([-1.0, 3.0, -3.0, 1.0])  # third difference: a line drops out
 
 
 class CubeTarget(Protocol):
@@ -48,6 +54,12 @@ class CubeTarget(Protocol):
         ...
 
 
+def is_single(answers: FloatArray) -> bool:
+    """Whether all answers are numbers of single precision."""
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        return bool((answers == answers.astype(np.float32)).all())
+
+
 def read_probabilities(answers: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Read probabilities as piecewise affine values.
 
@@ -59,8 +71,8 @@ def read_probabilities(answers: FloatArray) -> tuple[FloatArray, FloatArray]:
         of a value because ``p`` is rounded: ``eps`` for a logarithm, ``eps / (1 - p)`` for
         log-odds.
     """
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore", under="ignore"):
-        single = bool((answers == answers.astype(np.float32)).all())
+    single = is_single(answers)
+    with np.errstate(divide="ignore", invalid="ignore"):
         kind = np.finfo(np.float32 if single else np.float64)
         logs = np.log(np.where(answers < kind.tiny, np.nan, answers))
         if answers.shape[1] > 1:
@@ -78,10 +90,13 @@ class BoxTarget:
         self.probabilities, self.single = probabilities, single
         self.dimension, self.outputs = oracle.input_dim, oracle.output_dim
 
-    def inputs(self, cube: FloatArray) -> FloatArray:
+    def inputs(self, cube: FloatArray, inside: bool = True) -> FloatArray:
         """Return the inputs of the target at cube points, ``(n, d)``."""
         low, high = self.domain.low, self.domain.high
-        x = np.clip(low + cube * (high - low), low, high)
+        x = low + cube * (high - low)
+        if not inside:
+            return np.asarray(x.astype(np.float32), dtype=np.float64) if self.single else x
+        x = np.clip(x, low, high)
         if self.single:
             grid = x.astype(np.float32)
             # Rounding must not leave a box that the target enforces.
@@ -90,10 +105,12 @@ class BoxTarget:
             x = grid.astype(np.float64)
         return x
 
-    def ask(self, cube: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Ask near ``cube``; see :class:`CubeTarget`."""
+    def ask(
+        self, cube: FloatArray, *, inside: bool = True
+    ) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Ask near ``cube``, moved into the box if ``inside``; see :class:`CubeTarget`."""
         low, high = self.domain.low, self.domain.high
-        x = self.inputs(cube)
+        x = self.inputs(cube, inside)
         answers = self.oracle(x)
         points = (x - low) / (high - low)
         if self.probabilities:
@@ -140,13 +157,14 @@ def measure_noise(
     cube = np.concatenate([places + i * step for i in range(4)])
     _, values, coarseness = target.ask(cube)
     y = values.reshape(4, _PLACES, -1)
-    third = y[3] - 3.0 * y[2] + 3.0 * y[1] - y[0]
+    third = np.tensordot(_THIRD, y, axes=1)
     read = np.isfinite(third).all(axis=1)
     if not read.any():
         return RowNoise(np.nan, np.nan)
-    square = float(np.median(third[read] ** 2)) / _MEDIAN_SQUARE / _THIRD_DIFFERENCE
-    size = float(np.median(np.abs(y[0][read]).max(axis=1)))
-    least = float(np.finfo(np.float64).eps) * size
+    square = float(np.median(third[read] ** 2)) / _MEDIAN_SQUARE / float(_THIRD @ _THIRD)
+    kind = np.finfo(np.float64)
+    size = max(float(np.median(np.abs(y[0][read]).max(axis=1))), float(kind.tiny / kind.eps))
+    least = float(kind.eps) * size
     rounding = float(np.median(coarseness.reshape(4, -1)[0][read]))
     precision = float(np.finfo(np.float32 if single else np.float64).eps)
     return RowNoise(max(float(np.sqrt(square)), least, rounding), size, precision)

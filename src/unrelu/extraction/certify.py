@@ -15,8 +15,8 @@ import dataclasses
 
 import numpy as np
 
-from unrelu._types import FloatArray
-from unrelu.core.noise import NoiseModel
+from unrelu._types import BoolArray, FloatArray
+from unrelu.core.noise import SPACING, NoiseModel
 from unrelu.core.units import Units
 from unrelu.extraction.refine import predicted_errors
 from unrelu.lines.domains import Domain
@@ -37,19 +37,14 @@ class CertifyConfig:
     """Lines, and points on each, spread evenly over the range of typical inputs."""
     clusters: int = 64
     """Places at which the local noise is measured, by four points each."""
-    cluster_spacing: float = 1e-5
-    """Distance of a cluster's points, over the length of typical inputs."""
     excess: float = 100.0
-    """Noise this many times above what is usual for the recovered terms is suspicious ..."""
     kink: float = 1e6
-    """... but from here on it is a kink in the cluster."""
+    """Noise this many times above what is usual for the recovered terms is suspicious, but
+    from ``kink`` on it is a kink in the cluster."""
     excess_count: int = 3
     """So many suspicious places are needed."""
     accept: float = 15.0
     """A deviation may have this many predicted standard deviations."""
-    accept_coarse: float = 45.0
-    """The same for coarse answers: the rounding of a float32 computation depends on the input
-    (its last places are lost as well), and its errors have longer tails than noise."""
     floor: float = 1e-8
     """Deviations below this part of the answers' spread are always accepted."""
     constant: float = 100.0
@@ -112,7 +107,6 @@ def certify_units(
     *,
     measured: NoiseModel,
     levels: FloatArray,
-    coarse: bool = False,
     rng: np.random.Generator,
     deepest: float = np.inf,
     config: CertifyConfig | None = None,
@@ -128,9 +122,6 @@ def certify_units(
         What the search went by, and what the answers' own scatter showed.
     levels
         What the outputs were divided by, ``(m,)``.
-    coarse
-        Whether answers are rounded far above float64: scatter of that size is no sign of
-        large terms.
 
     Notes
     -----
@@ -143,8 +134,7 @@ def certify_units(
     points = _held_out(domain, rng, config)
     clusters = _cluster_points(domain.draw(config.clusters, rng), domain, rng, config)
     answers = oracle(np.concatenate([points, clusters]))
-    floor = measured.at(clusters[::4]).max(axis=1) if coarse else np.zeros(config.clusters)
-    noisy = _excess_noise(units, clusters, answers[len(points) :], floor, config)
+    noisy = _excess_noise(units, clusters, answers[len(points) :], config)
     answers = answers[: len(points)]
     usable = np.asarray((np.abs(answers) < deepest).all(axis=1))  # False for NaN
     if not usable[: config.samples].any():
@@ -177,24 +167,32 @@ def certify_units(
             "tolerance per output": [float(t) for t in tolerances * levels],
         },
     )
-    objection, failed = "", None
+    failed = None
+    if over.any() and not over.all():
+        failed = FailedPoints(points[over], answers[over], points[~over])
+    objection = _objection(over, deviation * levels, limit * levels, noisy, config)
+    return Verdict(certificate, objection, tolerances, scale, level, size, failed)
+
+
+def _objection(
+    over: BoolArray, deviation: FloatArray, limit: FloatArray, noisy: int, config: CertifyConfig
+) -> str:
+    """Say what speaks against the units; empty where nothing does."""
     if over.any():
-        objection = (
-            f"{int(over.sum())} of {len(points)} held-out points deviate by up to "
-            f"{float((deviation * levels)[over].max()):.2g}, where "
-            f"{float((limit * levels)[over].min()):.2g} was expected: the target has a feature "
+        return (
+            f"{int(over.sum())} of {len(over)} held-out points deviate by up to "
+            f"{float(deviation[over].max()):.2g}, where "
+            f"{float(limit[over].min()):.2g} was expected: the target has a feature "
             "that no search line met; try another seed, or learn_from_queries for thin features"
         )
-        if not over.all():
-            failed = FailedPoints(points[over], answers[over], points[~over])
-    elif noisy >= config.excess_count:
-        objection = (
+    if noisy >= config.excess_count:
+        return (
             f"every held-out point agrees, but at {noisy} of {config.clusters} places the answers "
             f"are more than {config.excess:.0f} times noisier than elsewhere: terms much larger "
             "than those found cancel there, and may differ in a thin region that was not met; "
             "try learn_from_queries"
         )
-    return Verdict(certificate, objection, tolerances, scale, level, size, failed)
+    return ""
 
 
 def _nothing_readable(config: CertifyConfig, domain: Domain, levels: FloatArray) -> Verdict:
@@ -240,12 +238,10 @@ def _cluster_points(
 ) -> FloatArray:
     """Return four collinear points at each place, ``(4 c, d)``."""
     direction = rng.standard_normal(places.shape)
-    direction *= (
-        config.cluster_spacing * domain.scale / np.linalg.norm(direction, axis=1, keepdims=True)
-    )
+    direction *= SPACING * domain.scale / np.linalg.norm(direction, axis=1, keepdims=True)
     if domain.bounds is not None:  # towards the middle of the other places: stays inside
         direction = np.roll(places, 1, axis=0) - places
-        direction *= config.cluster_spacing
+        direction *= SPACING
     offsets = np.arange(4.0)
     points = places[:, None, :] + offsets[None, :, None] * direction[:, None, :]
     return np.asarray(points.reshape(-1, places.shape[1]))
@@ -255,18 +251,16 @@ def _excess_noise(
     units: Units,
     clusters: FloatArray,
     answers: FloatArray,
-    floor: FloatArray,
     config: CertifyConfig,
 ) -> int:
     """Count places where the answers scatter more than the recovered terms explain.
 
-    Clusters that a known hyperplane crosses say nothing: with thousands of units many do. Nor
-    does scatter of up to some deviations ``floor`` of the answers at each place, ``(c,)``.
+    Clusters that a known hyperplane crosses say nothing: with thousands of units many do.
     """
     gates = units.gates(clusters).reshape(len(clusters) // 4, 4, units.count)
     values = answers.reshape(len(gates), 4, -1)
     useful = np.isfinite(values).all(axis=(1, 2)) & (gates == gates[:, :1]).all(axis=(1, 2))
-    values, places, floor = values[useful], clusters[::4][useful], floor[useful]
+    values, places = values[useful], clusters[::4][useful]
     if len(places) == 0:
         return 0
     # Third differences of four equidistant points: a line drops out.
@@ -279,4 +273,4 @@ def _excess_noise(
     ratio = scatter / np.maximum(level, np.finfo(np.float64).tiny)
     usual = max(float(np.quantile(ratio, 1.0 / 3.0)), float(np.finfo(np.float64).eps))
     odd = (ratio > config.excess * usual) & (ratio < config.kink * usual)
-    return int(np.count_nonzero(odd & (scatter > config.accept * floor)))
+    return int(np.count_nonzero(odd))

@@ -9,45 +9,26 @@ linear in what is still unknown of the units.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 
 import numpy as np
 
-from unrelu._types import FloatArray
+from unrelu._types import BoolArray, FloatArray
 from unrelu.core.noise import NoiseModel
 from unrelu.core.units import Units
 from unrelu.extraction.refine import RefineConfig, candidate_points
 from unrelu.lines.gates import choose_points, design_rows, update
-from unrelu.lines.gradients import GradientConfig, measure_gradients
-from unrelu.oracles.base import Oracle, Wrapper
+from unrelu.lines.gradients import measure_gradients
 
-__all__ = ["LiftConfig", "Restricted", "Subspace", "lift_units"]
+__all__ = ["Subspace", "lift_units"]
 
 
-@dataclasses.dataclass(frozen=True)
-class LiftConfig:
-    """Choices of the detour through a subspace."""
-
-    dimension: int = 48
-    """Dimension of the first subspace; doubled while it holds too many units."""
-    attempts: int = 6
-    """Lines tried on a subspace before a larger one."""
-    crowd: float = 2.0
-    """Units per dimension above which a larger subspace is tried: the more inputs, the
-    farther apart are the hyperplanes."""
-    part: float = 0.25
-    """A subspace of more than this part of the inputs saves too little."""
-    effort: float = 1.6
-    """Gradients per unknown: enough for a well-conditioned system."""
-    spare: int = 0
-    """Gradients beyond those."""
-    evenly: bool = False
-    """Whether points are chosen for all units alike, or by what units matter for predictions:
-    a later fit needs every normal, those of nearly dead units too."""
-    tail: float = 3.5
-    """A random direction has at most this many times ``1 / sqrt(d)`` of its length along a
-    given normal, nearly always; a step that crosses all the same is caught by its check."""
+_EFFORT = 1.6
+_SPARE = 6
+"""Gradients per unknown, and beyond those: enough for a well-conditioned system."""
+_TAIL = 3.5
+"""A random direction has at most this many times ``1 / sqrt(d)`` of its length along a given
+normal, nearly always; a step that crosses all the same is caught by its check."""
 
 
 class Subspace:
@@ -72,21 +53,6 @@ class Subspace:
         return np.asarray(weights @ self.rows / self.scale)
 
 
-class Restricted(Wrapper):
-    """Shows the target on a subspace."""
-
-    def __init__(self, inner: Oracle, subspace: Subspace) -> None:
-        super().__init__(inner)
-        self.subspace = subspace
-        self.input_dim = len(subspace.rows)
-
-    def _identity_suffix(self) -> str:
-        return f"|subspace:{self.input_dim}"
-
-    def _answer(self, points: FloatArray, repeat: int) -> FloatArray:
-        return self.inner._answer(self.subspace.points(points), repeat)
-
-
 def lift_units(
     ask: Callable[[FloatArray], FloatArray],
     units: Units,
@@ -96,9 +62,8 @@ def lift_units(
     draw: Callable[[int], FloatArray],
     *,
     rng: np.random.Generator,
-    config: LiftConfig,
     refine: RefineConfig,
-    gradient_config: GradientConfig | None = None,
+    readable: Callable[[FloatArray], BoolArray] | None = None,
 ) -> tuple[Units, FloatArray] | None:
     """Return units on R^d and their covariance, or None if no point is roomy enough.
 
@@ -112,26 +77,32 @@ def lift_units(
         Of the answers, on R^d.
     draw
         Draws typical coordinates.
+    readable
+        Tells of values ``(n, m)`` whether answers there can be read, ``(n,)``; None: all can.
     """
     m, k = len(units.outputs), units.count
     d = subspace.rows.shape[1]
-    count = int(np.ceil(config.effort * (m + k) / m)) + config.spare
+    count = int(np.ceil(_EFFORT * (m + k) / m)) + _SPARE
     pool, clearance = candidate_points(
         units, covariance, draw, 4 * count + refine.candidates, noise, rng=rng, config=refine
     )
+    if readable is not None:
+        fine = readable(units(pool))
+        pool, clearance = pool[fine], clearance[fine]
     if len(pool) < (m + k) / m:
         return None
     # Rows are as long on the subspace's coordinates as on the inputs, on average.
     norms = np.maximum(np.linalg.norm(units.weights, axis=1), np.finfo(np.float64).tiny)
     room = (clearance / norms).min(axis=1, initial=np.inf)  # no bound where there is no unit
-    steps = refine.safety * room * np.sqrt(d) / config.tail
+    steps = refine.safety * room * np.sqrt(d) / _TAIL
     x = subspace.points(pool)
     steps = np.minimum(steps, np.linalg.norm(x, axis=1))
     variances = 2.0 * (noise.at(x) / steps[:, None]) ** 2
     rows = design_rows(units.gates(pool), units.outputs)
     size = np.linalg.norm(units.outputs, axis=0)
     usual = float(np.median(size)) if k else 1.0
-    outputs = units.outputs / size * usual if config.evenly else units.outputs
+    # For all units alike: a later fit needs every normal, those of nearly dead units too.
+    outputs = units.outputs / size * usual
     wanted = design_rows(units.gates(pool), outputs)
     tests = design_rows(units.gates(draw(refine.tests)), outputs)
     index = np.arange(refine.tests)
@@ -140,9 +111,7 @@ def lift_units(
     chosen, _ = choose_points(wanted, variances, tests[index, index % m], prior, count, 0.0)
     chosen = np.unique(chosen)
     x, steps, rows = x[chosen], steps[chosen], rows[chosen]
-    found = measure_gradients(
-        ask, x, ask(x), steps, subspace.across, noise, rng=rng, config=gradient_config
-    )
+    found = measure_gradients(ask, x, ask(x), steps, subspace.across, noise, rng=rng)
     good = found.ok
     if np.count_nonzero(good) * m < m + k:
         return None
@@ -153,7 +122,13 @@ def lift_units(
         found.derivatives[good].transpose(0, 2, 1).reshape(-1, len(subspace.across)),
         np.mean(found.std[good] ** 2, axis=1).reshape(-1),
     )
-    lifted = Units(
+    return _lifted(units, across, subspace), spread + covariance / subspace.scale**2
+
+
+def _lifted(units: Units, across: FloatArray, subspace: Subspace) -> Units:
+    """Return units with their slopes across the subspace, ``(m + k, d - s)``."""
+    m = len(units.outputs)
+    return Units(
         weights=subspace.normals(units.weights) + across[m:] @ subspace.across,
         anchors=subspace.points(units.anchors),
         outputs=units.outputs,
@@ -162,4 +137,3 @@ def lift_units(
         value=units.value,
         axes=subspace.points(units.axes) / subspace.scale,
     )
-    return lifted, spread + covariance / subspace.scale**2

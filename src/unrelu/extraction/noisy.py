@@ -20,7 +20,8 @@ Guarantee
 ---------
 RECOVERED: the noise explains what the network leaves of all answers it was fitted to, and of
 every held-out answer of the certificate; its parameters are the least-squares estimate, with
-error noise times ``sqrt(p / (n - p))`` for p parameters and n scalar answers. Units whose kink
+error noise times ``sqrt(p / (n - p))`` for p parameters and n scalar answers; it is small against
+the outputs' spread. Units whose kink
 moves no typical answer by its noise are part of the affine term. APPROXIMATED: a copy whose
 error the certificate states; rounded probabilities are always that, since where they round to
 zero or one nothing can be known.
@@ -52,24 +53,26 @@ Deviations
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Literal
 
 import numpy as np
 
-from unrelu._random import RandomState, as_generator
+from unrelu._random import RandomState
 from unrelu._types import FloatArray
-from unrelu.core.breakdown import Breakdown, as_breakdown
 from unrelu.core.explain import explained
-from unrelu.core.record import remembered, with_plan
+from unrelu.core.run import Run
 from unrelu.errors import BudgetExhausted
+from unrelu.extraction.certify import CertifyConfig
 from unrelu.extraction.noisy_answers import Seen
 from unrelu.extraction.noisy_run import NoisyConfig, NoisyRun
-from unrelu.extraction.two_layer import TwoLayerConfig, TwoLayerResult
+from unrelu.extraction.two_layer_config import TwoLayerConfig
+from unrelu.extraction.two_layer_result import TwoLayerResult
 from unrelu.networks import ReLUNetwork
-from unrelu.progress import Progress, as_progress
-from unrelu.result import Certificate, Provenance, Status
+from unrelu.progress import Progress
+from unrelu.result import Certificate, Status
 
-__all__ = ["NoisyConfig", "certify", "extract_from_noisy"]
+__all__ = ["NoisyConfig", "certify", "extract_from_noisy", "recover_from_noisy"]
 
 
 def extract_from_noisy(
@@ -101,62 +104,83 @@ def extract_from_noisy(
     TwoLayerResult
         Of probabilities the network gives logits, up to a function common to all of them.
     """
-    target = remembered(oracle)
-    provenance = Provenance(
+    run = Run(
+        oracle,
         algorithm="extract_from_noisy",
-        seed=rng if isinstance(rng, int) else None,
+        rng=rng,
         options={"answers": answers},
-        target=target.identity,
+        progress=progress,
     )
-    config = NoisyConfig() if config is None else config
-    run = NoisyRun(target, as_generator(rng), as_progress(progress), config)
+    search = NoisyRun(run, NoisyConfig() if config is None else config)
+    return run.ended(
+        functools.partial(_recovered, search, answers),
+        functools.partial(_result, search),
+        lambda result: explained(run.target, result, result.answers),
+    )
+
+
+def recover_from_noisy(run: Run, answers: str) -> TwoLayerResult:
+    """Go on with a run whose answers turned out to be coarse."""
+    search = NoisyRun(run, NoisyConfig())
     try:
-        with as_breakdown():
-            run.look(answers)
-            result = _recovered(run, provenance)
+        return _recovered(search, answers)
     except BudgetExhausted as error:
         message = f"{error}; what was found until then is returned"
-        result = _result(run, Status.BUDGET_EXHAUSTED, message, provenance, None)
-    except Breakdown as error:
-        result = _result(run, Status.NUMERICAL_FAILURE, str(error), provenance, None)
-    return with_plan(explained(target, result, result.answers), target, oracle)
+        return _result(search, Status.BUDGET_EXHAUSTED, message)
 
 
-def _recovered(run: NoisyRun, provenance: Provenance) -> TwoLayerResult:
+def _recovered(run: NoisyRun, answers: str) -> TwoLayerResult:
     """Search, lift, fit, certify; a certificate that fails becomes data for another round."""
+    run.look(answers)
     if run.answers.rounded:
         run.student()
     else:
-        found = run.search()
-        if found is None:
-            message = (
-                "no line through typical inputs could be read: the probabilities underflow there; "
-                "ask the target for logits"
-            )
-            return _result(run, Status.NUMERICAL_FAILURE, message, provenance, None)
-        if not run.lift(*found):
-            message = (
-                f"{len(found[1].biases[0])} units were found on a subspace, but they leave no "
-                "room to measure their normals across it; try another seed, or ask for more digits"
-            )
-            return _result(run, Status.ILL_CONDITIONED, message, provenance, None)
-    for turn in range(run.config.rounds + 1):
+        stopped = _units_everywhere(run)
+        if stopped is not None:
+            return stopped
+    for turn in range(TwoLayerConfig.restarts + 1):
         run.tidy()
         held_out, residual = certify(run)
         verdict = _judge(run, residual)
-        if verdict or run.answers.rounded or turn == run.config.rounds:
+        if verdict or run.answers.rounded or turn == TwoLayerConfig.restarts:
             break
         run.oracle.meter.rebook("certificate", "residual search", len(held_out))
         run.follow(held_out)
     certificate = _certificate(run, held_out, residual)
-    return _result(run, *_status(run, verdict, certificate), provenance, certificate)
+    return _result(run, *_status(run, verdict, certificate), certificate)
+
+
+def _units_everywhere(run: NoisyRun) -> TwoLayerResult | None:
+    """Find units on a subspace and lift them; where that fails, search all of space.
+
+    Returns what to say where neither works.
+    """
+    d = run.oracle.input_dim
+    spaces = [d] if d <= run.config.direct else [run.config.dimension, d]
+    status, message = Status.NUMERICAL_FAILURE, ""
+    for dimension in spaces:
+        found = run.search(dimension)
+        if found is None:
+            message = message or (
+                "no line through typical inputs could be read: the probabilities underflow there; "
+                "ask the target for logits"
+            )
+            continue
+        if run.lift(*found):
+            return None
+        status = Status.ILL_CONDITIONED
+        message = (
+            f"{len(found[1].biases[0])} units were found on a subspace, but they leave no "
+            "room to measure their normals across it; try another seed, or ask for more digits"
+        )
+    return _result(run, status, message)
 
 
 def certify(run: NoisyRun) -> tuple[Seen, FloatArray]:
     """Ask held-out inputs; returns them with residuals over deviations, ``(n, m)``."""
     assert run.network is not None
-    with run.stage("certificate"):
-        draw = run.rng.standard_normal((run.config.samples, run.oracle.input_dim))
+    with run.run.stage("certificate"):
+        draw = run.rng.standard_normal((CertifyConfig.samples, run.oracle.input_dim))
         held_out = run.answers.ask(draw)
     return held_out, run.answers.residuals(run.network, held_out)
 
@@ -169,7 +193,7 @@ def _judge(run: NoisyRun, residual: FloatArray) -> bool:
     return bool(
         run.explains(run.fitted)
         and rms <= run.config.fits
-        and np.abs(residual).max() <= run.config.worst * usual
+        and np.abs(residual).max() <= CertifyConfig.accept * usual
     )
 
 
@@ -185,7 +209,7 @@ def _certificate(run: NoisyRun, held_out: Seen, residual: FloatArray) -> Certifi
     predicted = run.read(run.network)(held_out.x)
     readable = np.isfinite(seen)
     apart = np.where(readable, np.abs(np.where(readable, seen, 0.0) - predicted), 0.0)
-    usual = run.config.worst * run.fitted.scale * run.answers.inner(held_out.x)
+    usual = CertifyConfig.accept * run.fitted.scale * run.answers.inner(held_out.x)
     if run.answers.kind == "softmax":
         usual = np.sqrt(2.0) * usual[:, :1]
     tolerance = max(float(usual.max()), float(apart.max()))
@@ -206,13 +230,19 @@ def _status(run: NoisyRun, agreed: bool, certificate: Certificate) -> tuple[Stat
     assert run.network is not None
     units = f"{len(run.network.biases[0])} hidden units"
     rounded = run.answers.rounded
-    if agreed and not rounded:
+    if agreed and not rounded and certificate.relative_deviation <= TwoLayerConfig.useful:
         return Status.RECOVERED, f"{units}; {certificate}"
     if rounded and certificate.relative_deviation < 1.0:
         return (
             Status.APPROXIMATED,
             f"{units}; probabilities rounded to {run.answers.step:.0e} do not determine a network "
             f"where they round to zero or one: {certificate}",
+        )
+    if agreed and not rounded:
+        return (
+            Status.APPROXIMATED,
+            f"{units}; the noise explains all that is left, but it is large: {certificate}; ask "
+            "for more digits, or repeat and average",
         )
     if certificate.relative_deviation <= run.config.useful:
         return (
@@ -231,8 +261,7 @@ def _result(
     run: NoisyRun,
     status: Status,
     message: str,
-    provenance: Provenance,
-    certificate: Certificate | None,
+    certificate: Certificate | None = None,
 ) -> TwoLayerResult:
     net, noise, error = run.network, 0.0, 0.0
     if net is not None and run.fitted is not None:
@@ -244,10 +273,10 @@ def _result(
         status=status,
         message=message,
         queries=run.oracle.queries,
-        provenance=provenance,
+        provenance=run.run.provenance,
         network=None if net is None else ReLUNetwork(net.weights, net.biases, net.skip),
         certificate=certificate,
-        stages=tuple(run.stages),
+        stages=tuple(run.run.stages),
         width=0 if net is None else len(net.biases[0]),
         signs_determined=run.signs,
         noise=noise,

@@ -22,11 +22,12 @@ from typing import Literal
 import numpy as np
 
 from unrelu._types import BoolArray, FloatArray, IntArray
-from unrelu.core.answers import look_for_probabilities
+from unrelu.core.answers import complementary, look_for_probabilities
 from unrelu.core.fit import FitConfig, Fitted, Layered, fit_network
 from unrelu.core.links import Link, apply_link
 from unrelu.core.noise import NoiseModel, answer_grid
 from unrelu.core.record import Remembered
+from unrelu.extraction.two_layer_config import TwoLayerConfig
 
 __all__ = ["Answers", "Kind", "Seen"]
 
@@ -36,6 +37,9 @@ _ROOT12 = float(np.sqrt(12.0))  # deviation of a uniform error, over its range
 _READABLE = 3.0
 """Steps of its decimals that a probability must have for its logarithm to be read."""
 
+_NEAR_ONE = float(np.exp(-TwoLayerConfig.deepest_single))
+"""What a single probability must leave to zero and one: the error of log(1 - p) grows as
+1 / (1 - p)."""
 _FLAT = 0.2
 """Deviation of a rough fit over the spread of the answers."""
 _MOSTLY = 0.75
@@ -81,6 +85,7 @@ class Answers:
         self.eps, self.step = answer_grid(first)
         self.single = self.eps > np.finfo(np.float64).eps or self.step > 0
         self.reference = int(np.argmax(first.mean(axis=0)))  # underflows last
+        self.lopsided = kind == "logistic" or (kind == "softmax" and complementary(first))
         # Of rounded probabilities nothing else can be measured; else a line will tell.
         readings = self.outputs - (1 if kind == "softmax" else 0)
         known = self.step / _ROOT12 if self.rounded else 0.0
@@ -133,13 +138,26 @@ class Answers:
         """
         if self.kind == "values":
             return y
-        least = max(_READABLE * self.step, self._tiny)
+        least = self._least
         with np.errstate(divide="ignore", invalid="ignore"):
             logs = np.log(np.where(y >= least, y, np.nan))
             if self.kind == "logistic":
-                rest = np.where(1.0 - y >= max(least, self.eps), 1.0 - y, np.nan)
-                return np.asarray(logs - np.log(rest))
+                return np.asarray(logs - np.log(np.where(1.0 - y >= least, 1.0 - y, np.nan)))
         return np.asarray(np.delete(logs, self.reference, 1) - logs[:, [self.reference]])
+
+    def well_inside(self, readings: FloatArray) -> BoolArray:
+        """Whether readings ``(n, m)`` are far from where none can be had, ``(n,)``.
+
+        Of a single probability: half way to the log-odds that it may have beside one.
+        """
+        if not self.lopsided:
+            return np.ones(len(readings), dtype=bool)
+        return np.asarray(np.abs(readings[:, 0]) < -0.5 * np.log(_NEAR_ONE))
+
+    @property
+    def reading_error(self) -> float:
+        """Error of a reading that is well inside, because its answer is rounded."""
+        return self.eps / float(np.sqrt(_NEAR_ONE)) if self.lopsided else 0.0
 
     def unread(self, net: Layered) -> Layered:
         """Give the reference class back its output, zero."""
@@ -153,6 +171,11 @@ class Answers:
             biases=(*net.biases[:-1], np.insert(net.biases[-1], at, 0.0)),
             skip=skip,
         )
+
+    @property
+    def _least(self) -> float:
+        """Least probability whose logarithm is read."""
+        return max(_READABLE * self.step, _NEAR_ONE if self.lopsided else self._tiny)
 
     @property
     def _tiny(self) -> float:
@@ -174,7 +197,8 @@ class Answers:
         slope = np.ones_like(y)
         if self.kind != "values":
             slope = y if self.kind == "softmax" else np.maximum(y * (1.0 - y), 0.0)
-        floor = np.maximum(self.eps * np.abs(y), self.step) / _ROOT12
+        size = np.ones_like(y) if self.lopsided else np.abs(y)
+        floor = np.maximum(self.eps * size, self.step) / _ROOT12
         least = self._tiny if self.kind != "values" else float(np.finfo(np.float64).tiny)
         return np.asarray(np.sqrt((slope * self.inner(seen.x)) ** 2 + floor**2) + least)
 
@@ -208,7 +232,7 @@ class Answers:
         found = fit_network(
             net, seen.x, np.nan_to_num(y), deviation=rough, link=link, config=config
         )
-        if self.step == 0 and self.kind == "softmax":
+        if self.step == 0 and self.kind == "softmax" and not self.lopsided:
             return found  # relative errors: both spaces are one
         return fit_network(
             found.network, seen.x, seen.y, deviation=sigma, link=self.kind, config=config
@@ -218,6 +242,6 @@ class Answers:
         """Return logarithms or log-odds of answers, NaN where unreadable, and dp / dz."""
         if self.kind == "logistic":
             return self.readings(seen.y), seen.y * (1.0 - seen.y), "values"
-        least = max(_READABLE * self.step, self._tiny)
         with np.errstate(divide="ignore", invalid="ignore"):
-            return np.log(np.where(seen.y >= least, seen.y, np.nan)), seen.y, "log_softmax"
+            logs = np.log(np.where(seen.y >= self._least, seen.y, np.nan))
+        return logs, seen.y, "log_softmax"

@@ -34,13 +34,6 @@ class NoisyConfig:
     starts: int = 3
     """Width of a network that is fitted from a random start, and how often that is tried, the
     width doubled every other time."""
-    samples: int = 1000
-    """Held-out inputs of the certificate."""
-    worst: float = 15.0
-    """Deviations that its worst residual may have, of the usual ones: rounding inside a float32
-    computation has longer tails than a Gaussian (ten were met)."""
-    rounds: int = 2
-    """Times that a certificate that failed becomes data, and another one is taken."""
     useful: float = 0.03
     """Error over the spread of the answers up to which a network that the noise does not explain
     is a copy of use."""

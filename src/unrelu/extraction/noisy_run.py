@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from contextlib import AbstractContextManager
-from typing import Any
 
 import numpy as np
 
 from unrelu._types import FloatArray
 from unrelu.core.fit import FitConfig, Fitted, Layered
-from unrelu.core.record import Remembered
-from unrelu.core.run import reported_stage
+from unrelu.core.run import Run
 from unrelu.extraction.noisy_answers import Answers, Seen
 from unrelu.extraction.noisy_config import NoisyConfig
 from unrelu.extraction.noisy_search import (
@@ -26,8 +23,6 @@ from unrelu.extraction.noisy_search import (
 )
 from unrelu.extraction.noisy_units import add_missing_unit, without_needless, without_skip
 from unrelu.extraction.price import price_noisy
-from unrelu.progress import Progress
-from unrelu.result import StageReport
 
 __all__ = ["NoisyConfig", "NoisyRun"]
 
@@ -52,25 +47,13 @@ _STUDENT_ROWS = 3.0
 class NoisyRun:
     """Every stage works on the network known so far."""
 
-    def __init__(
-        self,
-        oracle: Remembered,
-        rng: np.random.Generator,
-        progress: Progress,
-        config: NoisyConfig,
-    ) -> None:
-        self.oracle, self.rng, self.progress, self.config = oracle, rng, progress, config
-        self.stages: list[StageReport] = []
+    def __init__(self, run: Run, config: NoisyConfig) -> None:
+        self.run, self.oracle, self.rng, self.config = run, run.target, run.rng, config
         self.answers: Answers
         self.fitted: Fitted | None = None
         self.seen: list[Seen] = []  # on all inputs, for the last fit
         self.drawn = 0  # typical inputs among them
         self.signs = False
-
-    def stage(self, name: str) -> AbstractContextManager[dict[str, Any]]:
-        """Charge and time what happens inside; details may be filled in."""
-        self.progress.update(name, 0, None)
-        return reported_stage(self.oracle, self.stages, name)
 
     @property
     def kind(self) -> str:
@@ -84,16 +67,16 @@ class NoisyRun:
 
     def look(self, answers: str) -> None:
         """Find out what the answers are, and their precision."""
-        with self.stage("calibration") as details:
+        with self.run.stage("calibration") as details:
             self.answers = Answers.look(self.oracle, answers, self.rng)
             details |= {"answers": self.answers.kind, "decimals": self.answers.step}
 
     # ---------------------------------------------------------------- search
 
-    def search(self) -> tuple[Space, Layered] | None:
+    def search(self, dimension: int) -> tuple[Space, Layered] | None:
         """Find the units on a subspace; None where no line can be read."""
         d = self.oracle.input_dim
-        space = Space(d if d <= self.config.direct else self.config.dimension, d, self.rng)
+        space = Space(dimension, d, self.rng)
         seen: list[Seen] = []
         typical: list[Seen] = []
         lines: list[LineUnits] = []
@@ -101,7 +84,7 @@ class NoisyRun:
         known = -1
         for number in range(self.config.lines):
             try:
-                with self.stage("line search") as details:
+                with self.run.stage("line search") as details:
                     lines.append(survey_line(self.answers, space, self.rng, seen))
                     details |= {"kinks": len(lines[-1].errors)}
             except Unreadable:
@@ -152,7 +135,7 @@ class NoisyRun:
         None where least squares for the outputs alone shows that units are missing, and there
         are lines left to find them on.
         """
-        with self.stage("trial fit") as details:
+        with self.run.stage("trial fit") as details:
             missing = self.rows(net.parameters) - sum(map(len, typical))
             if missing > 0:
                 points = self.answers.reach * self.rng.standard_normal((missing, len(space.rows)))
@@ -205,14 +188,14 @@ class NoisyRun:
         while added < self.config.additions and not self.explains(fitted):
             if added >= self.config.patience and fitted.scale > 0.5 * first:
                 break  # what is missing is not a unit
-            with self.stage("residual search") as details:
+            with self.run.stage("residual search") as details:
                 grown = add_missing_unit(answers, fitted, data, self.rng)
                 details |= {"found": grown is not None}
             if grown is None:
                 break
             fitted, added = grown, added + 1
         if (added or spare) and self.explains(fitted):
-            with self.stage("residual search") as details:
+            with self.run.stage("residual search") as details:
                 fitted, dropped = without_needless(answers, fitted, data)
                 details |= {"dropped": dropped}
         return fitted
@@ -228,7 +211,7 @@ class NoisyRun:
         width = self.config.student
         inputs, outputs = self.answers.inputs, self.answers.outputs
         for start in range(self.config.starts):
-            with self.stage("fit") as details:
+            with self.run.stage("fit") as details:
                 net = self.random_network(width)
                 missing = int(_STUDENT_ROWS * self.rows(net.parameters)) - self.drawn
                 if missing > 0:
@@ -261,7 +244,7 @@ class NoisyRun:
     def lift(self, space: Space, net: Layered) -> bool:
         """Take the units to all inputs, and fit everything to answers there."""
         if not space.whole:
-            with self.stage("gradients") as details:
+            with self.run.stage("gradients") as details:
                 above = lifted(self.answers, self.read(net), space, self.rng, self.seen)
                 details |= {"units": len(net.biases[0])}
             if above is None:
@@ -272,7 +255,7 @@ class NoisyRun:
 
     def fit_all(self, net: Layered) -> None:
         """Fit all parameters to typical answers, units added while the residual shows them."""
-        with self.stage("fit") as details:
+        with self.run.stage("fit") as details:
             missing = max(0, self.rows(net.parameters) - self.drawn)
             draw = self.rng.standard_normal((missing, self.answers.inputs))
             # What a lift asked lies at few places: it says little beside typical inputs.
@@ -325,7 +308,7 @@ class NoisyRun:
         assert self.fitted is not None
         self.seen.append(failed)
         data = Seen.joined(self.seen)
-        with self.stage("fit"):
+        with self.run.stage("fit"):
             self.fitted = self.answers.fit(self.with_skip(self.fitted.network), data)
         self.signs = False
         self.fitted = self.complete(self.answers, self.fitted, data, spare=True)
@@ -342,7 +325,7 @@ class NoisyRun:
         """Turn units so that no skip term is left, where that is possible."""
         assert self.fitted is not None
         data = Seen.joined(self.seen)
-        with self.stage("signs"):
+        with self.run.stage("signs"):
             self.signs = self.fitted.network.skip is None
             turned = without_skip(self.centred(self.fitted.network))
             if self.signs or turned is None:

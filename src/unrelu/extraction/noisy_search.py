@@ -16,10 +16,12 @@ import numpy as np
 from unrelu._types import BoolArray, FloatArray
 from unrelu.core.fit import Layered
 from unrelu.core.units import Units
-from unrelu.extraction.lift import LiftConfig, Subspace, lift_units
+from unrelu.extraction.lift import Subspace, lift_units
 from unrelu.extraction.noisy_answers import Answers, Seen
 from unrelu.extraction.refine import RefineConfig
+from unrelu.extraction.two_layer_config import TwoLayerConfig
 from unrelu.lines.domains import as_domain
+from unrelu.lines.readable import readable_part
 from unrelu.lines.survey import SurveyConfig, SurveyLine, calibrate, scan_line, survey
 
 __all__ = [
@@ -41,8 +43,6 @@ SAME = 0.05
 one: the survey's errors are a tenth of it, different units in eight dimensions lie far apart."""
 
 
-_SPARE = 6
-"""Gradients taken beyond those that the unknowns of a lift ask for."""
 _TINY = float(np.finfo(np.float64).tiny)
 
 
@@ -70,22 +70,16 @@ def _read_line(answers: Answers, space: Space, line: SurveyLine, seen: list[Seen
     """Limit a line to where every probability can be read."""
     if answers.kind == "values":
         return line
-    grid = answers.reach * line.scale * 2.0 ** np.arange(-4.0, 9.0)
-    t = np.concatenate([-grid[::-1], [0.0], grid])
-    got = answers.ask(space.points(line.points(t)))
-    seen.append(got)
-    fine: BoolArray = np.asarray(np.isfinite(answers.readings(got.y)).all(axis=1))
-    middle = len(grid)
-    if not fine[middle]:
+
+    def readable(points: FloatArray) -> BoolArray:
+        got = answers.ask(space.points(points))
+        seen.append(got)
+        return np.asarray(np.isfinite(answers.readings(got.y)).all(axis=1))
+
+    short = readable_part(line, answers.reach * line.scale, readable)
+    if short is None or short.low == short.high:
         raise Unreadable
-    first = last = middle
-    while first > 0 and fine[first - 1]:
-        first -= 1
-    while last + 1 < len(t) and fine[last + 1]:
-        last += 1
-    if first == last:
-        raise Unreadable
-    return dataclasses.replace(line, low=float(t[first]), high=float(t[last]))
+    return short
 
 
 @dataclasses.dataclass(frozen=True)
@@ -265,16 +259,16 @@ def lifted(
         refine, candidates=max(32, refine.candidates // len(units.outputs))
     )
     if answers.kind != "values":  # farther out probabilities underflow
-        refine = dataclasses.replace(refine, outward=refine.inward * 1.5)
+        refine = dataclasses.replace(refine, outward=TwoLayerConfig.log_odds_outward)
     found = lift_units(
         ask,
         units,
         np.zeros((size, size)),
-        answers.noise,
+        answers.noise.widened(answers.reading_error, 0.0),
         space,
         lambda n: np.asarray(rng.standard_normal((n, len(space.rows)))),
         rng=rng,
-        config=LiftConfig(spare=_SPARE, evenly=True),
         refine=refine,
+        readable=answers.well_inside,
     )
     return None if found is None else layered_from_units(found[0])

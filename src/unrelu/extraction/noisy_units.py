@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
-from unrelu.core.fit import Fitted, Layered
+from unrelu.core.fit import FitConfig, Fitted, Layered, gain_by_chance
 from unrelu.extraction.noisy_answers import Answers, Seen
 from unrelu.extraction.noisy_search import SAME, apart
 
@@ -25,13 +25,6 @@ is within 40 degrees of any other, and the fit does the rest."""
 _SPECTRAL = 4
 """Eigenvectors of the residual's second moment taken beside them: in many dimensions chance
 finds nothing, but a unit bends the residual along its own normal most."""
-_OUTLIER = 6.0
-"""Deviations beyond which an answer counts less, as in the fit."""
-_SEARCHED = 3.0
-_BEYOND = 6.0
-"""A unit is real if it lowers the sum of squares by more than ``_SEARCHED`` times its parameters
-(fitted to noise at a place that was searched for it gains up to that much) and ``_BEYOND``
-deviations of that."""
 
 
 def add_missing_unit(
@@ -46,7 +39,7 @@ def add_missing_unit(
     residual = answers.residuals(net, seen)
     usual = max(float(np.median(np.abs(residual))), _TINY)
     residual = np.clip(
-        residual, -_OUTLIER * usual / 0.6745, _OUTLIER * usual / 0.6745
+        residual, -FitConfig.outlier * usual / 0.6745, FitConfig.outlier * usual / 0.6745
     )  # beside kinks: outliers
     w, b = _candidates(seen.x, residual, rng)
     score, outputs = _scores(w, b, seen.x, residual)
@@ -74,10 +67,10 @@ def _worth(answers: Answers, few: Fitted, more: Fitted, seen: Seen) -> bool:
     """
     d, _, m = more.network.widths
     own = (d + 1 + m) * (len(more.network.biases[0]) - len(few.network.biases[0]))
-    cap = _OUTLIER * max(more.scale, _TINY)
+    cap = FitConfig.outlier * max(more.scale, _TINY)
     gain = _loss(answers.residuals(few.network, seen), cap)
     gain -= _loss(answers.residuals(more.network, seen), cap)
-    return bool(gain > more.scale**2 * (_SEARCHED * own + _BEYOND * np.sqrt(2.0 * own)))
+    return bool(gain > more.scale**2 * gain_by_chance(own))
 
 
 def _loss(residual: FloatArray, cap: float) -> float:
@@ -192,7 +185,7 @@ def without_needless(answers: Answers, fitted: Fitted, seen: Seen) -> tuple[Fitt
         fitted = answers.fit(_without(net, small, seen.x), seen)
         dropped = int(small.sum())
     needed: list[FloatArray] = []
-    while True:
+    while len(fitted.network.biases[0]):
         net = fitted.network
         loss = _losses(answers, net, seen.x)
         suspects = [
@@ -202,13 +195,14 @@ def without_needless(answers: Answers, fitted: Fitted, seen: Seen) -> tuple[Fitt
             and not any(abs(w @ net.weights[0][j]) > _SAME_NORMAL for w in needed)
         ]
         if not suspects:
-            return fitted, dropped
+            break
         gone = np.arange(len(loss)) == suspects[0]
         again = answers.fit(_without(net, gone, seen.x), seen)
         if _worth(answers, again, fitted, seen):
             needed.append(net.weights[0][suspects[0]])
         else:
             fitted, dropped = again, dropped + 1
+    return fitted, dropped
 
 
 def without_skip(net: Layered) -> tuple[Layered, float] | None:
@@ -217,14 +211,14 @@ def without_skip(net: Layered) -> tuple[Layered, float] | None:
     ``relu(z) = z + relu(-z)``: a target without skip term has ``A = -sum of u_j w_j`` over the
     units that were found the wrong way round, so that least squares for A in terms of all
     ``u_j w_j`` gives zeros and ones (a nearly dead unit's is not determined, and does not
-    matter). None where there are more units than equations.
+    matter). None where there are no units, or more than equations.
     """
     if net.skip is None:
         return net, 0.0
     net = net.normalised()
     assert net.skip is not None
     k = len(net.biases[0])
-    if k > net.skip.size:
+    if k == 0 or k > net.skip.size:
         return None
     columns = np.einsum("mk,kd->mdk", net.weights[1], net.weights[0]).reshape(-1, k)
     scale = np.maximum(np.linalg.norm(columns, axis=0), _TINY)

@@ -42,13 +42,10 @@ class RefineConfig:
     for less."""
     offset_doubt: float = 5.0
     """Deviations of an answer by which a bias may be off."""
-    most: int = 1200
-    """Inputs from which those are chosen that settle the biases."""
     solves: int = 4
     """Times the least squares is solved with the gates and weights of the last."""
-    inward: float = 1.0
     outward: float = 12.0
-    """Points are drawn at these multiples of typical inputs (the closest ones: beside the
+    """Points are drawn at up to this multiple of typical inputs (the closest ones: beside the
     anchors): farther out there is more room for long steps, until the noise grows as fast."""
 
 
@@ -109,7 +106,7 @@ def _pool(
     if bounds is not None:
         pool[:half] = _beside_anchors(units, pool[:half], bounds, rng, config)
         return pool
-    factor = np.exp(rng.uniform(np.log(config.inward), np.log(config.outward), size=len(pool)))
+    factor = np.exp(rng.uniform(0.0, np.log(config.outward), size=len(pool)))
     factor[:half] = np.exp(rng.uniform(np.log(config.closest), 0.0, size=half))
     pool *= factor[:, None]
     if half == 0:
@@ -338,7 +335,7 @@ class Refiner:
         if self.bounds is None or count < 1:
             return self._draw_fairly(count)
         units = self.units
-        points = self._draw_fairly(max(count, min(4 * count, self.config.most)))
+        points = self._draw_fairly(max(count, min(4 * count, 4 * self.config.tests)))
         points = points[_rooms(units, _clearance(units, self.covariance, points)) > 0]
         if len(points) <= count:
             return points

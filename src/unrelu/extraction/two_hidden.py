@@ -40,76 +40,29 @@ which come out to 1e-6; most of the queries of earlier trials went to gradients 
 from __future__ import annotations
 
 import dataclasses
-from contextlib import AbstractContextManager
 from typing import Any, Literal
 
 import numpy as np
-import scipy.linalg
 
-from unrelu._random import RandomState, as_generator
+from unrelu._random import RandomState
 from unrelu._types import FloatArray
-from unrelu.core.answers import look_for_probabilities
-from unrelu.core.breakdown import Breakdown, as_breakdown
 from unrelu.core.explain import explained
 from unrelu.core.price import Price
-from unrelu.core.record import Remembered, remembered, with_plan
-from unrelu.core.run import reported_stage
-from unrelu.errors import BudgetExhausted
+from unrelu.core.run import Run
 from unrelu.extraction.box_explore import Exploration
 from unrelu.extraction.box_fit import fit_all
 from unrelu.extraction.box_points import BoxInputs
-from unrelu.extraction.box_target import RowNoise, measure_noise, read_probabilities
+from unrelu.extraction.box_target import RowNoise, measure_noise
 from unrelu.extraction.box_units import network_in, without_skip
-from unrelu.extraction.two_hidden_lines import Segments, Trace, find_traces, line_kinks
-from unrelu.extraction.two_hidden_rows import (
-    CLOSE,
-    Rows,
-    measure_normal,
-    missing_change,
-    sharpen_rows,
-    turn_rows,
-)
+from unrelu.extraction.two_hidden_answers import Reader, TwoHiddenConfig
+from unrelu.extraction.two_hidden_first import FirstLayer
+from unrelu.extraction.two_hidden_rows import Rows, turn_rows
 from unrelu.extraction.two_hidden_top import TopTarget, stacked
 from unrelu.networks import ReLUNetwork
-from unrelu.progress import Progress, as_progress
-from unrelu.result import Certificate, Provenance, RecoveryResult, StageReport, Status
+from unrelu.progress import Progress
+from unrelu.result import Certificate, RecoveryResult, Status
 
 __all__ = ["TwoHiddenConfig", "TwoHiddenResult", "extract_two_hidden"]
-
-
-_SHOWN = 0.6
-"""Part of the places on a hyperplane where a first-layer unit shows; elsewhere all that it feeds
-is off, or another kink is near. A second-layer unit's hyperplane goes on in its region only."""
-_NEARLY_STILL = 0.02
-_STILL = 1e-3
-"""Change on units' off sides over that on their on sides up to which no row is missing: before
-and after rows are sharpened, whose errors cause it too."""
-_SAME = 1e-2
-"""Distance below which two measured hyperplanes are one: many times their error."""
-
-
-@dataclasses.dataclass(frozen=True)
-class TwoHiddenConfig:
-    """Sizes of the extraction of two hidden layers from coarse answers."""
-
-    lines: int = 9
-    points: int = 128
-    """Lines of a plane, and points on each: a kink needs three straight points on either side,
-    so some tens of kinks a line can be read."""
-    radius: float = 1.2
-    """Radius of the disc that lines cross, over the length of a typical input."""
-    planes: int = 10
-    """Planes looked at, at most."""
-    probes: int = 600
-    """Probes of the layers above that must be explained."""
-    rounds: int = 4
-    """Rounds of fitting and exploring, and certificates, at most."""
-    accept: float = 30.0
-    """Deviations of an answer by which a prediction may be off (as in a box)."""
-    held_out: int = 2000
-    """Held-out inputs."""
-    exact: float = 1e-5
-    """Noise over the answers' spread up to which agreement within it is called exact."""
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -168,212 +121,59 @@ def extract_two_hidden(
     config
         Sizes.
     """
-    target = remembered(oracle)
-    if budget is not None:
-        target.meter.budget = budget
-    run = TwoHiddenRun(
-        target, as_generator(rng), as_progress(progress), config or TwoHiddenConfig()
-    )
-    run.provenance = Provenance(
+    run = Run(
+        oracle,
         algorithm="extract_two_hidden",
-        seed=rng if isinstance(rng, int) else None,
+        rng=rng,
         options={"answers": answers},
-        target=target.identity,
+        budget=budget,
+        progress=progress,
     )
-    try:
-        with as_breakdown():
-            run.look(answers)
-            result = run.searched()
-    except BudgetExhausted as error:
-        message = f"{error}; what was found until then is returned"
-        result = run.result(Status.BUDGET_EXHAUSTED, message)
-    except Breakdown as error:
-        result = run.result(Status.NUMERICAL_FAILURE, str(error))
-    return with_plan(explained(target, result, result.answers), target, oracle)
+    search = TwoHiddenRun(run, TwoHiddenConfig() if config is None else config)
+
+    def steps() -> TwoHiddenResult:
+        search.reader.look(answers)
+        return search.searched()
+
+    return run.ended(
+        steps, search.result, lambda result: explained(run.target, result, result.answers)
+    )
 
 
 class TwoHiddenRun:
     """One run: what it knows, and its stages."""
 
-    provenance: Provenance
-
-    def __init__(
-        self,
-        target: Remembered,
-        rng: np.random.Generator,
-        progress: Progress,
-        config: TwoHiddenConfig,
-    ) -> None:
-        self.target, self.rng, self.progress, self.config = target, rng, progress, config
-        self.dimension, self.outputs = target.input_dim, target.output_dim
-        self.stages: list[StageReport] = []
-        self.probabilities = self.single = False
-        self.noise = RowNoise(0.0, 1.0)
-        self.rows = Rows(np.empty((0, self.dimension)), np.empty(0))
+    def __init__(self, run: Run, config: TwoHiddenConfig) -> None:
+        self.run, self.config, self.rng = run, config, run.rng
+        self.reader = Reader(run)
+        self.first = FirstLayer(self.reader, config)
         self.network: ReLUNetwork | None = None
         self.row_error = 0.0
 
-    def stage(self, name: str) -> AbstractContextManager[dict[str, Any]]:
-        """Charge and time what happens inside; details may be filled in."""
-        self.progress.update(name, 0)
-        return reported_stage(self.target, self.stages, name)
-
-    # ----------------------------------------------------------------- asking
-
-    def draw(self, n: int) -> FloatArray:
-        """Draw typical inputs."""
-        return self.rng.standard_normal((n, self.dimension))
-
-    def read(self, x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Ask; returns inputs as asked, values read, and their deviations."""
-        if self.single:
-            x = x.astype(np.float32).astype(np.float64)
-        return x, *self.judge(self.target(x))
-
-    def judge(self, answers: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Read answers; returns values and their deviations, infinite where unread."""
-        values, coarseness = answers, np.zeros(len(answers))
-        if self.probabilities:
-            values, coarseness = read_probabilities(answers)
-        return values, self.noise.at(values, coarseness)
-
-    def look(self, answers: str) -> None:
-        """Find out what the answers are and how exact."""
-        with self.stage("calibration") as details:
-            found, seen = look_for_probabilities(self.target, self.draw, ways_out=())
-            self.probabilities = answers == "probabilities" or (answers == "auto" and found)
-            self.single = bool((seen == seen.astype(np.float32)).all())
-            self.noise = measure_noise(_Around(self), self.rng)
-            details |= {"noise": self.noise.level, "float32": self.single}
-
-    # ------------------------------------------------------------ first layer
-
-    def first_layer(self) -> bool:
-        """Look at planes until no row is missing; False if planes end before.
-
-        Along ``W^+ e_j`` on the off side of unit j nothing changes, if all rows are known.
-        """
-        config, quiet = self.config, 0
-        for _ in range(config.planes):
-            with self.stage("lines") as details:
-                plane, base, segments, step = self.look_at_plane(inside=quiet % 2 == 0)
-                traces = find_traces(segments)
-            with self.stage("gradients"):
-                new = sum(self.take_trace(t, plane, base, segments, step) for t in traces)
-            details |= {"traces": len(traces), "new rows": new}
-            quiet = 0 if new else quiet + 1
-            if self.rows.count and self.left() < _NEARLY_STILL:
-                self.sharpen()
-                if self.left() < _STILL:
-                    return True
-        return False
-
-    def left(self) -> float:
-        """Return how much changes where nothing does if all rows are known."""
-        with self.stage("signs") as details:
-            details["left"] = missing_change(self.read, self.rows, self.rng)
-        return float(details["left"])
-
-    def look_at_plane(self, *, inside: bool) -> tuple[FloatArray, FloatArray, Segments, float]:
-        """Scan lines of a random plane; ``inside`` one on which known rows do not change.
-
-        There all kinks are of rows that are missing, or of the second layer. But one that
-        depends little on such inputs lies far away there.
-        """
-        config, d, rng = self.config, self.dimension, self.rng
-        directions = rng.standard_normal((d, 2))
-        free = scipy.linalg.null_space(self.rows.weights) if self.rows.count else np.eye(d)
-        if inside and free.shape[1] > 1:
-            directions = free @ rng.standard_normal((free.shape[1], 2))
-        elif inside and free.shape[1] == 1:
-            directions[:, :1] = free  # one row is missing at most
-        plane = np.linalg.qr(directions)[0].T
-        base = self.draw(1)[0]
-        base = base - plane.T @ (plane @ base)
-        radius = config.radius * np.sqrt(d)
-        angle = np.pi * (np.arange(config.lines) + rng.random(config.lines)) / config.lines
-        direction = np.stack([np.cos(angle), np.sin(angle)], axis=1)
-        off = radius * rng.uniform(-0.6, 0.6, config.lines)  # all of the disc is crossed
-        half = np.sqrt(radius**2 - off**2)
-        across = np.stack([-direction[:, 1], direction[:, 0]], axis=1)
-        starts = across * off[:, None] - direction * half[:, None]
-        steps = 2.0 * half / (config.points - 1)
-        t = steps[:, None] * np.arange(config.points)
-        flat = starts[:, None] + t[:, :, None] * direction[:, None]
-        _, y, deviation = self.read(base + flat.reshape(-1, 2) @ plane)
-        y = y.reshape(config.lines, config.points, -1)
-        deviation = deviation.reshape(config.lines, -1)
-        kinks = []
-        for line in range(config.lines):
-            found = line_kinks(y[line], deviation[line], float(steps[line]))
-            x = base + (starts[line] + np.outer(found[:, 0], direction[line])) @ plane
-            known = np.abs(self.rows.heights(x)).min(axis=1, initial=np.inf) < 0.1 * steps[line]
-            kinks.append(found[~known])
-        segments = Segments(starts, direction, 2.0 * half, kinks)
-        return plane, base, segments, float(steps.min())
-
-    def take_trace(
-        self,
-        trace: Trace,
-        plane: FloatArray,
-        base: FloatArray,
-        segments: Segments,
-        step: float,
-    ) -> bool:
-        """Measure the normal of a trace and take it as a row, if it is one."""
-        member, _ = segments.hits(
-            trace.normal[None], np.array([trace.offset]), np.array([0.05 * step])
-        )
-        flat = [segments.crossings(line)[k] for line, k in enumerate(member[0]) if k >= 0]
-        if len(flat) < 2:
-            return False
-        places = base + np.array(flat[:6]) @ plane
-        found = measure_normal(self.read, trace, plane, places, step)
-        if found is None:
-            return False
-        trial = self.rows.with_row(*found)
-        trial, seen = sharpen_rows(self.read, trial, self.rng, only=trial.count - 1)
-        if seen < _SHOWN:
-            return False
-        if self.rows.apart(trial, trial.count - 1) < _SAME:
-            return False
-        self.rows = trial
-        return True
-
-    def sharpen(self) -> None:
-        """Sharpen all rows once more, away from all others; drop those that are none."""
-        with self.stage("crossings") as details:
-            keep = np.ones(self.rows.count, dtype=bool)
-            for j in range(self.rows.count):
-                self.rows, seen = sharpen_rows(self.read, self.rows, self.rng, only=j, reach=CLOSE)
-                keep[j] = (
-                    seen >= _SHOWN
-                    and self.rows.kept(keep & (np.arange(len(keep)) < j)).apart(self.rows, j)
-                    > _SAME
-                )
-            self.rows = self.rows.kept(keep)
-            details |= {"rows": self.rows.count}
+    @property
+    def rows(self) -> Rows:
+        """Rows of the first layer."""
+        return self.first.rows
 
     # -------------------------------------------------------------- the rest
 
     def layers_above(self) -> bool:
         """Recover the layers above as a network in a box of heights."""
-        config = self.config
-        inputs = self.draw(10_000)
+        config = self.config.above
+        inputs = self.reader.draw(10_000)
         high = np.maximum(self.rows.heights(inputs).max(axis=0), 1.0)
-        top = TopTarget(self.read, self.rows, high, self.outputs)
+        top = TopTarget(self.reader.read, self.rows, high, self.reader.outputs)
         data = np.clip(top.cube(inputs), 0.0, 1.0)
         noise = measure_noise(top, self.rng)
         noise = RowNoise(max(noise.level, self.row_error), noise.size)
         search = Exploration(top, BoxInputs(self.rows.count, data), noise, self.rng)
-        self.search = search
         search.begin()
-        done = search.explore(config.probes, 64 * config.lines)
+        done = search.explore(config.probes)
         for _ in range(config.rounds):
             before = search.units
             search.balance()
             search.sharpen(config.accept)
-            done = search.explore(config.probes, 64 * config.lines)
+            done = search.explore(config.probes)
             if done and search.units == before:
                 break
         above = network_in(search.network, np.zeros(len(high)), high)
@@ -384,19 +184,19 @@ class TwoHiddenRun:
     def fit(self) -> None:
         """Fit all parameters to answers of the whole run, and fresh ones."""
         assert self.network is not None
-        wanted = 4 * self.network.parameters // self.outputs
-        with self.stage("fit"):
-            self.read(self.draw(max(wanted, 300)))
-        x, answers = self._recorded(3 * wanted + 300)
-        values, deviation = self.judge(answers)
+        wanted = 4 * self.network.parameters // self.reader.outputs
+        with self.run.stage("fit"):
+            self.reader.read(self.reader.draw(max(wanted, 300)))
+        x, answers = self.recorded(3 * wanted + 300)
+        values, deviation = self.reader.judge(answers)
         fine = np.isfinite(deviation)
         x, values, deviation = x[fine], values[fine], deviation[fine]
         for factor in (30.0, 1.0):
             self.network = fit_all(self.network, x, values, factor * deviation)
 
-    def _recorded(self, most: int) -> tuple[FloatArray, FloatArray]:
+    def recorded(self, most: int) -> tuple[FloatArray, FloatArray]:
         """Return answers of the run: the latest, and others drawn from all."""
-        batches = [b for b in self.target.record.batches() if b.stage != "certificate"]
+        batches = [b for b in self.run.target.record.batches() if b.stage != "certificate"]
         x = np.concatenate([b.points for b in batches])
         y = np.concatenate([b.answers for b in batches])
         if len(x) <= most:
@@ -407,37 +207,39 @@ class TwoHiddenRun:
 
     def searched(self) -> TwoHiddenResult:
         """Run all stages."""
-        self.first_layer()
-        if self.rows.count == 0 or self.rows.count > self.dimension:
+        self.first.find()
+        if self.rows.count == 0 or self.rows.count > self.reader.dimension:
             return self.result(
                 Status.ASSUMPTION_VIOLATED,
-                f"{self.rows.count} first-layer hyperplanes were found for {self.dimension} "
-                "inputs; this method needs one or more, and no more than inputs. Try "
-                "extract_three_layer, or learn_from_queries",
+                f"{self.rows.count} first-layer hyperplanes were found for "
+                f"{self.reader.dimension} inputs; this method needs one or more, and no more "
+                "than inputs. Try extract_three_layer, or learn_from_queries",
             )
-        with self.stage("signs"):
-            self.rows, self.row_error = turn_rows(self.read, self.rows, self.rng)
+        with self.run.stage("signs"):
+            self.first.rows, self.row_error = turn_rows(self.reader.read, self.rows, self.rng)
         k = float(self.rows.count)
-        self.target.allowance.plan(price_two_hidden(self.dimension, self.outputs, k, 4.0 * k))
-        with self.stage("layers above"):
+        self.run.target.allowance.plan(
+            price_two_hidden(self.reader.dimension, self.reader.outputs, k, 4.0 * k)
+        )
+        with self.run.stage("layers above"):
             self.layers_above()
         result = self.result(Status.PARTIAL, "not certified")
-        for _ in range(self.config.rounds):
+        for _ in range(self.config.above.rounds):
             self.fit()
             result = self.certify()
             if result.success or result.status is Status.APPROXIMATED:
                 return result
-            self.target.meter.rebook("certificate", "fit", self.stages[-1].queries)
+            self.run.target.meter.rebook("certificate", "fit", self.run.stages[-1].queries)
         return result
 
     def certify(self) -> TwoHiddenResult:
         """Compare with fresh answers at typical inputs, some of them wider."""
         assert self.network is not None
-        config = self.config
-        x = self.draw(config.held_out)
+        config = self.config.above
+        x = self.reader.draw(config.held_out)
         x[::4] *= self.rng.uniform(0.8, 1.4, (len(x[::4]), 1))
-        with self.stage("certificate"):
-            x, values, deviation = self.read(x)
+        with self.run.stage("certificate"):
+            x, values, deviation = self.reader.read(x)
         off = np.abs(values - self.network(x)).max(axis=1)
         read = np.isfinite(deviation)
         if not read.any():
@@ -477,28 +279,13 @@ class TwoHiddenRun:
         return TwoHiddenResult(
             status=status,
             message=message,
-            queries=self.target.queries,
-            provenance=self.provenance,
+            queries=self.run.target.queries,
+            provenance=self.run.provenance,
             network=self.network,
             certificate=certificate,
-            stages=tuple(self.stages),
+            stages=tuple(self.run.stages),
             first_width=self.rows.count,
             second_width=widths[1],
-            noise=self.noise.level,
-            answers="log-odds" if self.probabilities else "values",
+            noise=self.reader.noise.level,
+            answers="log-odds" if self.reader.probabilities else "values",
         )
-
-
-class _Around:
-    """Typical inputs as a cube, for measuring the noise."""
-
-    def __init__(self, run: TwoHiddenRun) -> None:
-        self.run, self.dimension, self.outputs = run, run.dimension, run.outputs
-
-    def ask(self, cube: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Ask at ``4 cube - 2``: uniform points there are as long as Gaussian ones."""
-        x = 4.0 * cube - 2.0
-        answers = self.run.target(x)
-        if self.run.probabilities:
-            return cube, *read_probabilities(answers)
-        return cube, answers, np.zeros(len(answers))

@@ -49,12 +49,10 @@ Deviations
 - With several outputs about k / m pieces are measured instead of k + 1.
 - A few gradients at roomy points sharpen the result at the end, as float64
   answers are not exact.
-- Coarse answers (float32, rounded) are searched on a random subspace of the
-  inputs first, where everything can be measured often, and the units are then
-  lifted by derivatives at roomy points (:mod:`unrelu.extraction.lift`).
-- Networks of up to 2,500 parameters are then fitted to all coarse answers at
-  once (:mod:`unrelu.extraction.unit_fit`): differences of a few answers keep their
-  noise, least squares over all of them averages it out.
+- Coarse answers (float32, rounded) need other means than differences: on all of space
+  :mod:`unrelu.extraction.noisy` takes over, in a bounded domain the search of a box
+  (:mod:`unrelu.extraction.box`), for the orthant as far out along each axis as typical
+  inputs are long, and checked beyond.
 - The residual is searched until random checks pass, since one line may miss a
   unit; the paper's general position excludes that.
 - Theorem 2's half-axes meet a hyperplane through the corner of the orthant nowhere
@@ -68,59 +66,32 @@ Deviations
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from contextlib import suppress
 from typing import Any, Literal
 
 import numpy as np
 
-from unrelu._random import RandomState, as_generator
+from unrelu._random import RandomState
 from unrelu._types import ArrayLike
-from unrelu.core.breakdown import Breakdown, as_breakdown
 from unrelu.core.explain import contradictions_of, explained
 from unrelu.core.levels import unlevelled
-from unrelu.core.record import Remembered, remembered, with_plan
+from unrelu.core.run import Run
 from unrelu.core.units import Units
-from unrelu.errors import BudgetExhausted
 from unrelu.extraction.certify import FailedPoints, Verdict, certify_units
-from unrelu.extraction.known_units import Meaningless, Saturated
-from unrelu.extraction.price import price_two_layer
+from unrelu.extraction.noisy import recover_from_noisy
 from unrelu.extraction.refine import predicted_errors
+from unrelu.extraction.two_layer_bounded import recover_in_bounds
 from unrelu.extraction.two_layer_config import TwoLayerConfig
-from unrelu.extraction.two_layer_run import Extraction
+from unrelu.extraction.two_layer_result import TwoLayerResult
+from unrelu.extraction.two_layer_run import Extraction, Meaningless, Saturated
 from unrelu.lines.domains import as_domain
 from unrelu.networks import ReLUNetwork
-from unrelu.progress import Progress, as_progress
-from unrelu.result import Certificate, Provenance, RecoveryResult, Status
+from unrelu.progress import Progress
+from unrelu.result import Certificate, Status
 
 __all__ = ["TwoLayerConfig", "TwoLayerResult", "extract_two_layer"]
-
-
-@dataclasses.dataclass(frozen=True, repr=False)
-class TwoLayerResult(RecoveryResult):
-    """A recovered depth-2 network and what is known about it.
-
-    Attributes
-    ----------
-    width
-        Number of hidden units found.
-    signs_determined
-        True: the network has no skip term and its units point the right way.
-        False: it is the affine-skip form of equation (2).
-    noise
-        Measured standard deviation of an answer's error, at typical inputs.
-    predicted_error
-        Root mean square error of the network at typical inputs, as predicted
-        from the noise, in answer units.
-    answers
-        ``"values"`` or ``"log-odds"``: what the network computes.
-    """
-
-    width: int = 0
-    signs_determined: bool = False
-    noise: float = 0.0
-    predicted_error: float = 0.0
-    answers: str = "values"
 
 
 def extract_two_layer(
@@ -160,82 +131,89 @@ def extract_two_layer(
         held-out point of the certificate within its tolerance. For
         probabilities the network gives logits, of which one is always zero.
     """
-    target = remembered(oracle)
-    config = TwoLayerConfig() if config is None else config
-    area = as_domain(domain, target.input_dim)
-    generator = as_generator(rng)
-    provenance = Provenance(
+    run = Run(
+        oracle,
         algorithm="extract_two_layer",
-        seed=rng if isinstance(rng, int) else None,
-        options={"domain": area.kind, "answers": answers},
-        target=target.identity,
+        rng=rng,
+        options={"domain": domain if isinstance(domain, str) else "box", "answers": answers},
+        progress=progress,
     )
-    run = Extraction(target, area, generator, as_progress(progress), config)
-    run.expect = lambda kinks, coarse: target.allowance.plan(
-        price_two_layer(
-            target.input_dim, target.output_dim, kinks, coarse=coarse,
-            orthant=area.kind != "all",
-        )
-    )  # fmt: skip
-    try:
-        with as_breakdown():
-            run.look(answers)
-            result = _searched(target, run, provenance)
-    except BudgetExhausted as error:
-        message = f"{error}; what was found until then is returned"
-        result = _result(run, Status.BUDGET_EXHAUSTED, message, provenance, None)
-    except Breakdown as error:
-        run.forget_nonsense()
-        result = _result(run, Status.NUMERICAL_FAILURE, str(error), provenance, None)
-    return with_plan(explained(target, result, result.answers), target, oracle)
+    area = as_domain(domain, run.target.input_dim)
+    search = Extraction(run, area, TwoLayerConfig() if config is None else config)
+
+    def stopped(status: Status, message: str) -> TwoLayerResult:
+        search.forget_nonsense()
+        return _result(search, status, message, None)
+
+    return run.ended(
+        functools.partial(_recovered, search, answers),
+        stopped,
+        lambda result: explained(run.target, result, result.answers),
+    )
 
 
-def _searched(target: Remembered, run: Extraction, provenance: Provenance) -> TwoLayerResult:
-    """Attempt, conclude, and search on where an answer contradicts what was concluded."""
-    passed = run.attempts()
+def _recovered(search: Extraction, answers: str) -> TwoLayerResult:
+    """Look, and go the way that the domain and the answers' precision allow."""
+    if search.domain.kind == "box":
+        return recover_in_bounds(search.run, search.domain, answers)
+    search.look(answers)
+    begun = search.begin()
+    if begun is None:
+        return _result(search, Status.NUMERICAL_FAILURE, _nothing_found(search), None)
+    if search.coarse:
+        kind = "probabilities" if search.log_odds else "values"
+        if search.domain.kind == "all":
+            return recover_from_noisy(search.run, kind)
+        return recover_in_bounds(search.run, search.domain, kind)
+    return _searched(search, search.attempts(*begun))
+
+
+def _searched(search: Extraction, passed: bool) -> TwoLayerResult:
+    """Conclude, and search on where an answer contradicts what was concluded."""
     contradicted: TwoLayerResult | None = None
-    for turn in range(run.config.rounds + 1):
-        if run.units is None:
+    turns = search.config.restarts + 1
+    for turn in range(turns + 1):
+        if search.found is None:
             return contradicted or _result(
-                run, Status.NUMERICAL_FAILURE, _nothing_found(run), provenance, None
+                search, Status.NUMERICAL_FAILURE, _nothing_found(search), None
             )
-        signs = run.finish_signs()
-        status, message, verdict = _conclude(run, passed)
+        signs = search.finish_signs()
+        status, message, verdict = _conclude(search, passed)
         if verdict is None and contradicted is not None:
-            return dataclasses.replace(contradicted, stages=tuple(run.stages))
+            return dataclasses.replace(contradicted, stages=tuple(search.run.stages))
         certificate = None if verdict is None else verdict.certificate
-        result = _result(run, status, message, provenance, certificate, signs)
-        rows = run.stages[-1].queries
-        failed = _contradicting(target, run, result, verdict)
-        if failed is None or turn == run.config.rounds:
+        result = _result(search, status, message, certificate, signs)
+        rows = search.run.stages[-1].queries
+        failed = _contradicting(search, result, verdict)
+        if failed is None or turn == turns:
             break
-        target.meter.rebook("certificate", "residual search", rows)
+        search.run.target.meter.rebook("certificate", "residual search", rows)
         contradicted, passed = result, False
         with suppress(Saturated, Meaningless):
-            passed = run.follow(failed)
-        run.forget_nonsense()
+            passed = search.follow(failed)
+        search.forget_nonsense()
     return result
 
 
 def _contradicting(
-    target: Remembered, run: Extraction, result: TwoLayerResult, verdict: Verdict | None
+    search: Extraction, result: TwoLayerResult, verdict: Verdict | None
 ) -> FailedPoints | None:
     """Return points at which the units are wrong: of the certificate, or of the whole run."""
     if verdict is None or not result.success:
         return None if verdict is None else verdict.failed
-    found = contradictions_of(target, result, result.answers)
+    found = contradictions_of(search.run.target, result, result.answers)
     if not found:
         return None
-    with run.stage("residual search"):
-        answers = run.oracle(found.points)
+    with search.run.stage("residual search"):
+        answers = search.oracle(found.points)
     readable = np.isfinite(answers).all(axis=1)
     if not readable.any():
         return None
-    return FailedPoints(found.points[readable], answers[readable], run.draw(len(answers)))
+    return FailedPoints(found.points[readable], answers[readable], search.draw(len(answers)))
 
 
-def _nothing_found(run: Extraction) -> str:
-    if run.log_odds:
+def _nothing_found(search: Extraction) -> str:
+    if search.log_odds:
         return (
             "the probabilities underflow to 0 or 1 at typical inputs, where log-odds cannot "
             "be read; give a domain of smaller inputs, or ask the target for logits"
@@ -246,57 +224,53 @@ def _nothing_found(run: Extraction) -> str:
     )
 
 
-def _conclude(run: Extraction, passed: bool) -> tuple[Status, str, Verdict | None]:
-    assert run.units is not None
-    assert run.noise is not None
-    assert run.measured is not None
-    if not passed and not run.ill_conditioned():
+def _conclude(search: Extraction, passed: bool) -> tuple[Status, str, Verdict | None]:
+    assert search.found is not None
+    assert search.noise is not None
+    assert search.measured is not None
+    if not passed and not search.ill_conditioned():
         return (
             Status.PARTIAL,
-            f"random checks still fail after {run.config.restarts} restarts with "
-            f"{run.config.repairs} more lines each; the target may have more than one hidden "
+            f"random checks still fail after {search.config.restarts} restarts with "
+            f"{search.config.repairs} more lines each; the target may have more than one hidden "
             "layer, or answers that are not piecewise affine",
             None,
         )
-    if run.entangled():
+    if search.entangled():
         return (
             Status.ILL_CONDITIONED,
-            f"{run.units.count} hyperplanes were found, but some of them nearly coincide on all "
-            f"of {run.config.restarts + 1} lines, so that their directions are not exact; try "
-            "another seed, or learn_from_queries",
+            f"{search.found.units.count} hyperplanes were found, but some of them nearly "
+            f"coincide on all of {search.config.restarts + 1} lines, so that their directions are "
+            "not exact; try another seed, or learn_from_queries",
             None,
         )
-    if run.ill_conditioned():
-        error, scale = float(np.median(run.errors(run.draw(256)))), run.spread
+    if search.ill_conditioned():
+        error, scale = float(np.median(search.found.errors(search.draw(256)))), search.spread
         return (
             Status.ILL_CONDITIONED,
             f"the answers' noise leaves a predicted error of {error / scale:.1g} of their "
             "spread; ask for more digits, or repeat and average",
             None,
         )
-    config = run.config.certify
-    if run.coarse:
-        config = dataclasses.replace(config, accept=config.accept_coarse)
-    with run.stage("certificate"):
+    with search.run.stage("certificate"):
         verdict = certify_units(
-            run.oracle,
-            run.units,
-            run.covariance,
-            run.noise,
-            run.domain,
-            measured=run.measured,
-            levels=run.levels,
-            coarse=run.coarse,
-            rng=run.rng,
-            deepest=run.deepest if run.log_odds else math.inf,
-            config=config,
+            search.oracle,
+            search.found.units,
+            search.found.covariance,
+            search.noise,
+            search.domain,
+            measured=search.measured,
+            levels=search.levels,
+            rng=search.rng,
+            deepest=search.deepest if search.log_odds else math.inf,
+            config=search.config.certify,
         )
     if verdict.objection:
         return Status.ASSUMPTION_VIOLATED, verdict.objection, verdict
-    certificate, units = verdict.certificate, f"{run.units.count} hidden units"
-    if _exact(run, verdict):
+    certificate, units = verdict.certificate, f"{search.found.units.count} hidden units"
+    if _exact(search, verdict):
         return Status.RECOVERED, f"{units}; {certificate}", verdict
-    if (verdict.tolerances <= run.config.useful * verdict.scales).all():
+    if (verdict.tolerances <= search.config.useful * verdict.scales).all():
         return (
             Status.APPROXIMATED,
             f"{units}; every held-out point agrees within its predicted error, but that is more "
@@ -311,9 +285,9 @@ def _conclude(run: Extraction, passed: bool) -> tuple[Status, str, Verdict | Non
     )
 
 
-def _exact(run: Extraction, verdict: Verdict) -> bool:
+def _exact(search: Extraction, verdict: Verdict) -> bool:
     """Whether each output's tolerance is as small as exactness within the noise asks for."""
-    config = run.config
+    config = search.config
     rounding = verdict.noise <= config.float64 * verdict.sizes
     least = np.where(
         rounding, config.useful_exact * verdict.scales, config.exact_noise * verdict.noise
@@ -322,43 +296,43 @@ def _exact(run: Extraction, verdict: Verdict) -> bool:
 
 
 def _result(
-    run: Extraction,
+    search: Extraction,
     status: Status,
     message: str,
-    provenance: Provenance,
     certificate: Certificate | None,
     signs: bool = False,
 ) -> TwoLayerResult:
-    units = run.units
+    found, run = search.found, search.run
+    units = None if found is None else found.units
     noise = error = 0.0
-    if units is not None and run.measured is not None:
-        points = run.domain.draw(64, np.random.default_rng(0))
-        noise = float((run.measured.at(points) * run.levels).max(axis=1).mean())
-        square = np.mean(predicted_errors(units, run.covariance, points) ** 2, axis=0)
-        error = float((np.sqrt(square) * run.levels).max())
-        units = unlevelled(units, run.levels)
+    if found is not None and search.measured is not None:
+        points = search.domain.draw(64, np.random.default_rng(0))
+        noise = float((search.measured.at(points) * search.levels).max(axis=1).mean())
+        square = np.mean(predicted_errors(found.units, found.covariance, points) ** 2, axis=0)
+        error = float((np.sqrt(square) * search.levels).max())
+        units = unlevelled(found.units, search.levels)
     return TwoLayerResult(
         status=status,
         message=message,
-        queries=run.oracle.queries,
-        provenance=provenance,
-        network=None if units is None else _network(run, units, signs),
+        queries=run.target.queries,
+        provenance=run.provenance,
+        network=None if units is None else _network(search, units, signs),
         certificate=certificate,
         stages=tuple(run.stages),
         width=0 if units is None else units.count,
         signs_determined=signs,
         noise=noise,
         predicted_error=error,
-        answers="log-odds" if run.log_odds else "values",
+        answers="log-odds" if search.log_odds else "values",
     )
 
 
-def _network(run: Extraction, units: Units, signs: bool) -> ReLUNetwork:
+def _network(search: Extraction, units: Units, signs: bool) -> ReLUNetwork:
     """Return the units as a network; log-odds get their reference back, as a zero logit."""
     network = units.network(skip=not signs)
-    if not run.log_odds or run.oracle.output_dim == run.inner_outputs:
+    if not search.log_odds or search.run.target.output_dim == 1:
         return network
-    at = run.reference
+    at = search.reference
     return ReLUNetwork(
         [network.weights[0], np.insert(network.weights[1], at, 0.0, axis=0)],
         [network.biases[0], np.insert(network.biases[1], at, 0.0)],

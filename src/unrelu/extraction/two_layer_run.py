@@ -2,36 +2,92 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from contextlib import suppress
 
 import numpy as np
 
-from unrelu._types import FloatArray
-from unrelu.core.answers import LookConfig, look_for_probabilities
+from unrelu._types import BoolArray, FloatArray
+from unrelu.core.answers import LookConfig, complementary, look_for_probabilities
 from unrelu.core.levels import Levelled, output_levels
 from unrelu.core.noise import NoiseModel, Samples
-from unrelu.core.units import Units, join_units, resolve_signs
+from unrelu.core.price import Price
+from unrelu.core.run import Run
 from unrelu.extraction.certify import FailedPoints
-from unrelu.extraction.known_units import KnownUnits, Meaningless, Saturated
-from unrelu.extraction.lift import Restricted, Subspace, lift_units
+from unrelu.extraction.price import price_two_layer
 from unrelu.extraction.refine import predicted_errors
-from unrelu.lines.domains import as_domain
+from unrelu.extraction.two_layer_config import TwoLayerConfig
+from unrelu.extraction.two_layer_refine import Refinement
+from unrelu.extraction.two_layer_units import Estimate
+from unrelu.lines.domains import Domain
+from unrelu.lines.readable import readable_part
 from unrelu.lines.survey import SurveyLine, calibrate, scan_line, survey
+from unrelu.oracles.base import Oracle
 from unrelu.oracles.wrappers import LogOdds
 
-__all__ = ["Extraction"]
+__all__ = ["Extraction", "Meaningless", "Saturated"]
+
+_TYPICAL = 256
+"""Typical inputs over which spread and errors are judged."""
+_DEEPEST = float(np.log(np.finfo(np.float64).eps / np.finfo(np.float64).tiny))
+"""Log-odds up to which probabilities are used: beyond they lose digits, then underflow."""
 
 
-class Extraction(KnownUnits):
+class Saturated(Exception):
+    """A probability underflowed where a log-odds was needed."""
+
+
+class Meaningless(Exception):
+    """Noise was taken for structure, until numbers overflowed."""
+
+
+class Extraction:
     """One run: every stage works on the units known so far."""
+
+    def __init__(self, run: Run, domain: Domain, config: TwoLayerConfig) -> None:
+        self.run, self.domain, self.config, self.rng = run, domain, config, run.rng
+        self.oracle: Oracle = run.target
+        self.reach = config.survey.reach
+        self.log_odds = False
+        self.reference = 0
+        self.deepest = _DEEPEST
+        self.levels = np.ones(self.oracle.output_dim)  # what the outputs are divided by
+        self.noise: NoiseModel | None = None  # what the search goes by
+        self.measured: NoiseModel | None = None  # what the answers' scatter showed
+        self.found: Estimate | None = None
+        self.checked = self.no_answers()
+        self.coarse = False
+        self.spread = 0.0
+
+    def no_answers(self) -> tuple[FloatArray, FloatArray]:
+        """Return no points and no answers."""
+        return np.empty((0, self.oracle.input_dim)), np.empty((0, self.oracle.output_dim))
+
+    def draw(self, n: int) -> FloatArray:
+        """Draw typical inputs, ``(n, d)``."""
+        return self.domain.draw(n, self.rng)
+
+    def ask(self, points: FloatArray) -> FloatArray:
+        """Ask the oracle, never outside the domain by a rounding error."""
+        if not np.isfinite(points).all():
+            raise Meaningless
+        if self.domain.bounds is not None:
+            points = np.clip(points, self.domain.low, self.domain.high)
+        answers = self.oracle(points)
+        if self.log_odds and np.isnan(answers).any():
+            raise Saturated
+        return answers
+
+    def residual(self, points: FloatArray) -> FloatArray:
+        """Ask what the units known so far leave of the answers, ``(n, m)``."""
+        answers = self.ask(points)
+        return answers if self.found is None else answers - self.found.units(points)
 
     def look(self, answers: str) -> None:
         """Find out what the answers are: probabilities, outputs of very different size."""
         ways = {"all": (1.0, -1.0), "nonnegative": (1.0,), "box": ()}[self.domain.kind]
         found, seen = False, np.empty((0, self.oracle.output_dim))
-        with self.stage("calibration"):
+        with self.run.stage("calibration"):
             if answers != "values":
                 found, seen = look_for_probabilities(self.oracle, self.draw, ways_out=ways)
             elif self.oracle.output_dim > 1:
@@ -40,9 +96,8 @@ class Extraction(KnownUnits):
             # The likeliest class is the reference: its probability underflows last.
             reference = int(np.argmax(seen.mean(axis=0)))
             self.oracle, self.log_odds = LogOdds(self.oracle, reference=reference), True
-            self.checked = self.checked[0], np.empty((0, self.oracle.output_dim))
-            self.reference = reference
-            if self.oracle.output_dim == 1 == self.inner_outputs:
+            self.checked, self.reference = self.no_answers(), reference
+            if self.run.target.output_dim == 1 or complementary(seen):
                 self.deepest = self.config.deepest_single
             self.levels = np.ones(self.oracle.output_dim)
             return
@@ -54,31 +109,24 @@ class Extraction(KnownUnits):
         """Limit a line to where no probability underflows."""
         if not self.log_odds:
             return line
-        with self.stage("calibration"):
-            ends = line.scale if math.isfinite(line.scale) else 0.5 * (line.high - line.low)
-            grid = ends * 2.0 ** np.arange(-4.0, 9.0)
-            t = np.concatenate([-grid[::-1], [0.0], grid])
-            t = t[(t >= line.low) & (t <= line.high)]
-            seen = self.oracle(line.points(t))
-            fine = np.abs(seen).max(axis=1) < self.deepest  # False for NaN as well
-        middle = int(np.argmin(np.abs(t)))
-        if not fine[middle]:
+
+        def readable(points: FloatArray) -> BoolArray:  # False for NaN as well
+            return np.asarray(np.abs(self.oracle(points)).max(axis=1) < self.deepest)
+
+        unit = line.scale if math.isfinite(line.scale) else 0.5 * (line.high - line.low)
+        with self.run.stage("calibration"):
+            short = readable_part(line, unit, readable)
+        if short is None:
             raise Saturated
-        first = last = middle
-        while first > 0 and fine[first - 1]:
-            first -= 1
-        while last + 1 < len(t) and fine[last + 1]:
-            last += 1
-        return dataclasses.replace(line, low=float(t[first]), high=float(t[last]))
+        return short
 
     def calibrate(self) -> tuple[SurveyLine, list[Samples]]:
         """Draw a line, and measure the noise of the answers on it."""
-        self.units, self.lifted, self.fitted, self.misfit = None, False, False, False
-        self.checked = self.checked[0][:0], self.checked[1][:0]
+        self.found, self.checked = None, self.no_answers()
         line = self.shorten(self.domain.line(self.rng, self.reach))
         if not line.low < line.high:  # probabilities underflow all around its base
             raise Saturated
-        with self.stage("calibration"):
+        with self.run.stage("calibration"):
             self.noise, seeds = calibrate(self.ask, line, near=self.near())
         self.measured = self.noise.typical(seeds) if self.log_odds else self.noise
         if (self.levels != 1.0).any():  # decimals do not show any more
@@ -89,15 +137,14 @@ class Extraction(KnownUnits):
         middle = min(seeds, key=lambda seed: float(np.abs(seed[0]).min()))
         size = float(np.abs(middle[1]).max())
         noise = float(self.noise.at(line.points(middle[0])).max())
-        self.coarse = noise > self.config.coarse * size
+        self.coarse = noise > self.config.coarse * size > 0
         return line, seeds
 
     def first_line(self, line: SurveyLine, seeds: list[Samples]) -> None:
         """Algorithm 6, lines 1-6, on a random line."""
         config = self.config
         assert self.noise is not None
-        self.progress.update("line search", 0, None)
-        with self.stage("line search") as details:
+        with self.run.stage("line search") as details:
             scan, self.noise = scan_line(
                 self.ask,
                 line,
@@ -106,9 +153,9 @@ class Extraction(KnownUnits):
                 config=config.survey,
             )
             details |= {"kinks": len(scan.kinks), "rounds": scan.rounds}
-        self.expect(len(scan.kinks), self.coarse)
-        self.progress.update("line search", 1, 1, f"{len(scan.kinks)} kinks")
-        with self.stage("gradients") as details:
+        self.run.target.allowance.plan(self.price(len(scan.kinks)))
+        self.run.progress.update("line search", 1, 1, f"{len(scan.kinks)} kinks")
+        with self.run.stage("gradients") as details:
             found = survey(
                 self.ask,
                 line,
@@ -120,17 +167,19 @@ class Extraction(KnownUnits):
                 gradient_config=config.gradients,
             )
             details |= {"pieces": len(scan.kinks) + 1}
-        self.units, self.covariance = found.units, found.covariance
-        points = self.draw(256)
-        values = self.units(points)
+        self.found = Estimate(found.units, found.covariance)
+        points = self.draw(_TYPICAL)
+        values = found.units(points)
         # A function that is constant within the noise is judged by its size instead.
         spread, size = values.std(axis=0), np.abs(values).max(axis=0)
-        constant = spread <= config.constant * self.level(points).max(axis=0)
+        constant = spread <= config.certify.constant * self.noise.at(points).max(axis=0)
         self.spread = float(np.where(constant, np.maximum(spread, size), spread).max())
-        self.coarse = float(self.level(points).max()) > config.coarse * self.spread
-        if self.coarse:
-            self.covariance = self.covariance * config.coarse_doubt**2
-        self.progress.update("gradients", 1, 1, f"{self.units.count} units")
+        self.run.progress.update("gradients", 1, 1, f"{found.units.count} units")
+
+    def price(self, kinks: int) -> Price:
+        """Return what a network of so many units costs."""
+        target, orthant = self.run.target, self.domain.kind != "all"
+        return price_two_layer(target.input_dim, target.output_dim, kinks, orthant=orthant)
 
     def failures(self, points: FloatArray) -> FloatArray:
         """Ask at points; deviations in units of their predicted deviation, ``(n,)``.
@@ -138,7 +187,6 @@ class Extraction(KnownUnits):
         The answers are kept: they settle biases later.
         """
         answers = self.oracle(points)
-        self.remember(points, answers)
         deepest = self.deepest if self.log_odds else math.inf
         deep = ~(np.abs(answers) < deepest).all(axis=1)  # True for NaN
         self.checked = points[~deep], answers[~deep]
@@ -152,37 +200,38 @@ class Extraction(KnownUnits):
         Each output is judged by its own noise and predicted error; the largest counts.
         """
         assert self.noise is not None
-        assert self.units is not None
-        spread = np.sqrt(
-            self.noise.at(points) ** 2 + predicted_errors(self.units, self.covariance, points) ** 2
-        )
-        spread = spread + self.config.negligible * self.spread / self.config.check_accept
+        assert self.found is not None
+        units, limits = self.found.units, self.config.certify
+        predicted = predicted_errors(units, self.found.covariance, points)
+        spread = np.sqrt(self.noise.at(points) ** 2 + predicted**2)
+        spread = spread + limits.floor * self.spread / limits.accept
         spread = np.maximum(spread, np.finfo(np.float64).tiny)  # an exact constant has none
-        return np.asarray(np.abs((answers - self.units(points)) / spread).max(axis=1))
+        return np.asarray(np.abs((answers - units(points)) / spread).max(axis=1))
 
     def check(self) -> tuple[FloatArray, FloatArray] | None:
         """Return a typical input at which the units are wrong, and one where they are right.
 
         None where they are right at all inputs drawn.
         """
-        assert self.units is not None
-        counts = [self.config.checks + min(52, self.units.count // 8)]
+        assert self.found is not None
+        units, accept = self.found.units, self.config.certify.accept
+        counts = [self.config.checks + min(52, units.count // 8)]
         if self.domain.bounds is not None:
             counts.append(self.config.checks_bounded)
         points = miss = np.empty(0)
-        with self.stage("check") as details:
+        with self.run.stage("check") as details:
             for count in counts:  # the many only when the few agree
                 points = self.domain.draw_wide(count, self.rng)
                 vertices = self.domain.vertices()[: count // 2]
                 points[len(points) - len(vertices) :] = vertices
                 miss = self.failures(points)
-                if miss.max() > self.config.check_accept:
+                if miss.max() > accept:
                     break
         details["worst"] = float(miss.max())
         worst, best = int(np.argmax(miss)), int(np.argmin(miss))
-        if miss[worst] <= self.config.check_accept:
+        if miss[worst] <= accept:
             return None
-        right = points[best] if miss[best] <= self.config.check_accept else self.units.base
+        right = points[best] if miss[best] <= accept else units.base
         return points[worst], right
 
     def search_between(self, bad: FloatArray, right: FloatArray) -> int:
@@ -197,9 +246,10 @@ class Extraction(KnownUnits):
         """
         config = self.config
         assert self.noise is not None
+        assert self.found is not None
         if not line.low < line.high:  # probabilities underflow all around its base
             return 0
-        with self.stage("residual search") as details:
+        with self.run.stage("residual search") as details:
             positions, scales = line.seeds()
             positions = np.concatenate([positions, positions + 1e-4 * scales])
             positions = positions[(positions >= line.low) & (positions <= line.high)]
@@ -209,11 +259,12 @@ class Extraction(KnownUnits):
             answers = self.ask(line.points(positions))
             if self.domain.bounds is not None:  # the first line may have seen a constant only
                 self.notice_size(answers, line.norms(positions))
-            noise = self.residual_noise(float(line.norms(positions).min()))
-            if self.units is not None:
-                answers = answers - self.units(line.points(positions))
+            noise = self.found.residual_noise(
+                self.noise, self.draw, float(line.norms(positions).min())
+            )
+            answers = answers - self.found.units(line.points(positions))
             level = noise.std(line.norms(positions))
-            if (np.abs(answers) <= config.check_accept * level).all():
+            if (np.abs(answers) <= config.certify.accept * level).all():
                 return 0
             seeds = [(positions[i : i + 1], answers[i : i + 1]) for i in range(len(positions))]
             scan, noise = scan_line(self.residual, line, noise, seeds, config=config.survey)
@@ -224,12 +275,12 @@ class Extraction(KnownUnits):
                 scan,
                 rng=self.rng,
                 bounds=self.domain.bounds,
-                slack=float(np.sqrt(np.max(np.diagonal(self.covariance), initial=0.0))),
+                slack=float(np.sqrt(np.max(np.diagonal(self.found.covariance), initial=0.0))),
                 config=config.survey,
                 gradient_config=config.gradients,
             )
             details |= {"kinks": len(scan.kinks)}
-        self.join(found.units, found.covariance)
+        self.found = self.found.joined(found.units, found.covariance)
         return len(scan.kinks)
 
     def notice_size(self, answers: FloatArray, norms: FloatArray) -> None:
@@ -245,104 +296,58 @@ class Extraction(KnownUnits):
         """Norm of inputs up to which noise is absolute; beyond, it grows with them."""
         return 10.0 * self.domain.scale if self.domain.kind != "box" else math.inf
 
-    def join(self, new: Units, covariance: FloatArray) -> None:
-        """Add units found in the residual."""
-        assert self.units is not None
-        m, old = len(new.outputs), self.units.count
-        size = m + old + new.count
-        joint = np.zeros((size, size))
-        joint[: m + old, : m + old] = self.covariance
-        index = np.concatenate([np.arange(m), np.arange(m + old, size)])
-        joint[np.ix_(index, index)] += covariance
-        self.units, self.covariance = join_units(self.units, new), joint
-
-    def attempts(self) -> bool:
-        """Begin on new lines until random checks pass; whether they did."""
-        for attempt in range(self.config.restarts + 1):
-            self.final = attempt == self.config.restarts
+    def begin(self) -> tuple[SurveyLine, list[Samples]] | None:
+        """Calibrate on a line; None where none can be read."""
+        for _ in range(self.config.restarts + 1):
             with suppress(Saturated, Meaningless):
-                if self.attempt():
+                return self.calibrate()
+        return None
+
+    def attempts(self, line: SurveyLine, seeds: list[Samples]) -> bool:
+        """Begin on a line, and on new ones until random checks pass; whether they did."""
+        for attempt in range(self.config.restarts + 1):
+            with suppress(Saturated, Meaningless):
+                if attempt > 0:
+                    line, seeds = self.calibrate()
+                if self.attempt(line, seeds):
                     return True
             self.forget_nonsense()
         return False
 
-    def attempt(self) -> bool:
+    def attempt(self, line: SurveyLine, seeds: list[Samples]) -> bool:
         """Do everything once; whether random checks pass in the end."""
-        line, seeds = self.calibrate()
-        if not (self.coarse and not self.nested and self.through_subspace()):
-            self.first_line(line, seeds)
+        self.first_line(line, seeds)
         if not self.repair():
             return False
         self.cover()
         self.refine()
-        if self.misfit:
-            return False  # another line costs less than to look for what this one missed
-        for _ in range(self.config.late_repairs if self.coarse else 0):
-            # Coarse answers hide a unit in the predicted errors until the others are sharp.
-            if self.nested and self.ill_conditioned():
-                return False  # on a subspace another line costs less than a repair
-            bad = self.check()
-            if bad is None:
-                return not self.ill_conditioned()
-            if self.search_between(*bad):
-                self.refine()
         return self.check() is None and not self.ill_conditioned()
 
-    def through_subspace(self) -> bool:
-        """Recover the units on a random subspace, and lift them; False if that fails.
+    def forget_nonsense(self) -> None:
+        """Drop units that are not finite."""
+        if self.found is not None and not self.found.finite():
+            self.found = None
 
-        Coarse answers make a long line's small kinks and gaps unreadable. On a
-        subspace everything can be measured several times at little cost, and
-        the derivatives across it are then taken at roomy points only.
-        """
-        config, d = self.config, self.domain.dimension
-        size = config.lift.dimension
-        while self.domain.kind == "all" and size <= config.lift.part * d:
-            subspace = Subspace(size, d, self.rng)
-            inner = Extraction(
-                Restricted(self.oracle, subspace),
-                as_domain("all", size),
-                self.rng,
-                self.progress,
-                config,
-            )
-            inner.nested, inner.log_odds, inner.deepest = True, self.log_odds, self.deepest
-            inner.levels, inner.expect = self.levels, self.expect
-            try:
-                passed = any(inner.attempt() for _ in range(config.lift.attempts))
-            finally:
-                self.stages += inner.stages
-            found = inner.units
-            if passed and found is not None and found.count <= config.lift.crowd * size:
-                return self.lift(inner, subspace)
-            size *= 2
-        return False
+    def refine(self) -> None:
+        """Sharpen the units where the predicted error is above the goal."""
+        assert self.found is not None
+        assert self.noise is not None
+        sharpen = Refinement(
+            self.ask, self.noise, self.domain, self.spread, self.log_odds, self.rng, self.config
+        )
+        with self.run.stage("refinement") as details:
+            self.found, details["points"] = sharpen(self.found, self.checked)
 
-    def lift(self, inner: Extraction, subspace: Subspace) -> bool:
-        """Take over what a subspace showed; False if it has no roomy points."""
-        assert inner.units is not None
-        assert inner.noise is not None
-        scale = subspace.scale
-        self.noise = NoiseModel(inner.noise.absolute, inner.noise.growth / scale)
-        with self.stage("gradients") as details:
-            lifted = lift_units(
-                self.ask,
-                inner.units,
-                inner.covariance,
-                self.noise,
-                subspace,
-                inner.draw,
-                rng=self.rng,
-                config=self.config.lift,
-                refine=self.config.refine,
-                gradient_config=self.config.gradients,
-            )
-            details |= {"subspace": len(subspace.rows), "units": inner.units.count}
-        if lifted is None:
-            return False
-        self.units, self.covariance = lifted
-        self.spread, self.lifted = inner.spread, True
-        return True
+    def ill_conditioned(self) -> bool:
+        """Whether the predicted error leaves little of the function."""
+        assert self.found is not None
+        error = float(np.sqrt(np.mean(self.found.errors(self.draw(_TYPICAL)) ** 2)))
+        return error > self.config.useful * self.spread > 0 or self.entangled()
+
+    def entangled(self) -> bool:
+        """Whether a unit's direction stays inexact; see :meth:`Estimate.entanglement`."""
+        assert self.found is not None
+        return self.found.entanglement() > self.config.useful_exact * self.spread > 0
 
     def repair(self) -> bool:
         """Check, and search the residual where a check fails, until one passes."""
@@ -366,7 +371,7 @@ class Extraction(KnownUnits):
         for _ in range(self.config.repairs):
             miss = self.misses(points, answers)
             worst = int(np.argmax(miss))
-            if miss[worst] <= self.config.check_accept:
+            if miss[worst] <= self.config.certify.accept:
                 break
             near = int(np.argmin(np.linalg.norm(failed.agreeing - points[worst], axis=1)))
             found += self.search_between(points[worst], failed.agreeing[near])
@@ -376,7 +381,7 @@ class Extraction(KnownUnits):
         if found == 0 or not self.repair():
             return False  # what was not found would fail the next certificate as well
         self.refine()
-        return not self.misfit and self.check() is None and not self.ill_conditioned()
+        return self.check() is None and not self.ill_conditioned()
 
     def cover(self) -> None:
         """Theorem 2: search the residual on lines that meet every hyperplane."""
@@ -385,12 +390,7 @@ class Extraction(KnownUnits):
 
     def finish_signs(self) -> bool:
         """Turn units over so that the affine term vanishes, where that is determined."""
-        assert self.units is not None
-        m = len(self.units.outputs)
-        std = math.sqrt(max(float(np.max(np.diagonal(self.covariance)[:m], initial=0.0)), 0.0))
-        turn = resolve_signs(self.units, max(std, 1e-14 * float(np.abs(self.units.linear).max())))
-        if turn is not None:
-            self.units = self.units.turned(turn)
-        if self.fitted and self.fits():
-            self.fit(skip=turn is None)
-        return turn is not None
+        assert self.found is not None
+        turned = self.found.turned()
+        self.found = turned or self.found
+        return turned is not None
