@@ -68,6 +68,9 @@ class OrthantSearch:
         Of the answers, as a function of the norm of s.
     max_units
         The search is given up beyond so many: the function has more layers.
+    settle
+        Whether all units are measured again where they have room: nothing else makes them
+        precise later.
     """
 
     def __init__(
@@ -77,12 +80,13 @@ class OrthantSearch:
         noise: NoiseModel,
         *,
         rng: np.random.Generator,
-        max_units: int = 100_000,
+        max_units: float = math.inf,
+        settle: bool = True,
         config: OrthantConfig | None = None,
         gradient_config: GradientConfig | None = None,
     ) -> None:
         self.ask, self.k, self.noise, self.rng = ask, k, noise, rng
-        self.max_units = max_units
+        self.max_units, self.settle_all = max_units, settle
         self.config = OrthantConfig() if config is None else config
         self.gradient_config = GradientConfig() if gradient_config is None else gradient_config
         self.ends = np.full(k, np.inf)
@@ -149,6 +153,10 @@ class OrthantSearch:
         shift = SURE * math.sqrt(float((self.units.shifts**2).sum()))
         return self.noise.widened(shift, self.slack())
 
+    def size(self) -> float:
+        """Slope of the largest unit."""
+        return float(np.linalg.norm(self.units.weights, axis=1).max(initial=0.0))
+
     def slack(self) -> float:
         """Error of the slope of what is subtracted."""
         return SURE * math.sqrt(self.affine_error**2 + float((self.units.errors**2).sum()))
@@ -206,16 +214,19 @@ class OrthantSearch:
         scan = find_kinks(sure, noise.std, seeds, scale=1.0 if reach > 10.0 else math.inf)
         # A first piece that is not flat says that the affine part was measured across a kink.
         slope = scan.pieces[0].slope
-        if scan.ends[0] > 0 and np.abs(slope).max() > config.trace * self.slack():
+        # One without an end is the error of all slopes together, along this ray.
+        across = scan.ends[0] > 0 and np.abs(slope).max() > config.trace * self.slack()
+        if across or len(scan.kinks) == 0:
             self.units.linear += np.multiply.outer(slope, direction)
         else:
             slope = np.zeros_like(slope)
         news = np.flatnonzero(~self.traces(direction, scan))
         if len(news) == 0:
-            # Errors of known units are larger than they claim: no axis need be searched for them.
-            size = float(np.linalg.norm(self.units.weights, axis=1).max(initial=0.0))
+            # Errors of known units are larger than they claim: no axis need be searched for them,
+            # as long as no unit that counts can hide in them.
             seen = float(np.abs(values[-1]).max() / t[-1])
-            self.affine_error = max(self.affine_error, min(seen, config.tight * size) / SURE)
+            most = config.spurious * self.size()
+            self.affine_error = max(self.affine_error, min(seen, most) / SURE)
             return False, reach
         return self.resolve(direction, scan, slope, reach, news), reach
 
@@ -310,12 +321,11 @@ class OrthantSearch:
         config = self.config
         new = np.arange(before, len(self.units.weights))
         sure = confirm(
-            self.residual, self.units, new, self.level(), rng=self.rng, config=config.room
+            self.residual, self.units, new, self.noise, rng=self.rng, config=config.room
         )
         self.units.kept(np.append(np.ones(before, dtype=bool), sure))
         new = np.arange(before, len(self.units.weights))
-        size = np.linalg.norm(self.units.weights, axis=1)
-        if config.settle and self.slack() > config.tight * size.max(initial=0.0):
+        if self.settle_all and self.slack() > config.tight * self.size():
             new = self.settle(new)
         return len(new)
 
@@ -363,9 +373,10 @@ class OrthantSearch:
                     open_axes += 1
             units.open_axes = open_axes
             self.clean()
-            if config.settle:
-                self.settle(np.flatnonzero(~units.settled))
-        if config.settle and len(units.weights):
+            # Units that an axis met in a narrow piece hold up the search farther out.
+            rough = np.maximum(units.errors, units.shifts) > config.spurious * self.size()
+            self.settle(np.flatnonzero(~units.settled & (rough | self.settle_all)))
+        if self.settle_all and len(units.weights):
             self.corner_again()
 
     def corner_again(self) -> None:

@@ -40,8 +40,6 @@ class OrthantConfig:
     spurious: float = 1e-7
     """Units smaller than this part of the largest one are traces of errors of others."""
     room: RoomConfig = dataclasses.field(default_factory=RoomConfig)
-    settle: bool = True
-    """Whether all units are measured again in the end."""
     tight: float = 1e-9
     """Error of the units, over their size, above which new ones are measured again at once: it
     is the tolerance of what follows."""

@@ -69,6 +69,12 @@ class Orientation:
     unexplained: IntArray
     fitting: IntArray
 
+    @staticmethod
+    def told(signs: FloatArray) -> Orientation:
+        """Return signs that gradients did not have to tell."""
+        none = np.empty(0, dtype=np.int64)
+        return Orientation(signs, none, none, 1, 1, none, none)
+
     @property
     def share(self) -> float:
         """Part of the pieces that are explained."""
