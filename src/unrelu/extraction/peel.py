@@ -74,7 +74,7 @@ from unrelu.extraction.peel_find import complete, find_rows
 from unrelu.extraction.peel_layer import Layer
 from unrelu.extraction.peel_orient import orient
 from unrelu.extraction.peel_rows import Row
-from unrelu.extraction.peel_run import Peeling
+from unrelu.extraction.peel_run import MOST_LINES, Peeling
 from unrelu.extraction.peel_top import Closed
 from unrelu.extraction.prefix import Prefix
 from unrelu.networks import ReLUNetwork
@@ -97,8 +97,6 @@ LINES_FIRST, LINES_EACH = 1, 3
 two: rows that several crossings complete need no more queries."""
 PATIENCE = 8
 """Every so many rounds a network that some answers contradict is certified all the same."""
-ROUNDS = 40
-"""Rounds at most; the price ends a run before, as a rule."""
 EXACT = 1e-10
 """Noise over the spread of answers up to which rows can be read through several layers."""
 
@@ -336,14 +334,14 @@ def _rounds(run: Peeling, depth: int | None) -> Ended:
     """Pass after pass, with more lines where something is missing, until a certificate holds."""
     reached = Pass(None, "nothing was found", np.empty((0, 0)), np.empty((0, 0)))
     verdict: Verdict | None = None
-    for turn in range(ROUNDS):
+    for turn in range(MOST_LINES):
         reached = peel(run, depth)
         run.settle()
         bad, good = reached.bad, reached.good
         if reached.closed is not None:
-            run.network = network = sharpen(run, reached.closed)
-            bad, good = contradicted(run, network)
-            if len(bad) == 0 or turn + 1 == ROUNDS or turn % PATIENCE == PATIENCE - 1:
+            network, bad, good = _explaining(run, reached.closed)
+            run.network = network
+            if len(bad) == 0 or turn + 1 == MOST_LINES or turn % PATIENCE == PATIENCE - 1:
                 verdict = certified(run, network)
                 run.certificate = verdict.certificate
                 if not verdict.message and len(bad) == 0:
@@ -355,11 +353,27 @@ def _rounds(run: Peeling, depth: int | None) -> Ended:
                     bad, good = verdict.points[over > 1.0], verdict.points[over <= 1.0]
         if turn % 3 < 2 and len(bad) and len(good):
             run.between(bad, good)
+        elif len(run.traced) >= MOST_LINES and len(bad) == 0:
+            break
         else:
             run.trace_line()
     message = reached.message if verdict is None else verdict.message
     widths = tuple(len(layer.rows) for layer in _found(run))
     return Ended(Status.PARTIAL, message, run.network, run.certificate, widths)
+
+
+def _explaining(run: Peeling, closed: Closed) -> tuple[ReLUNetwork, FloatArray, FloatArray]:
+    """Return the network, fitted where that helps, and the inputs that it misses and explains.
+
+    A fit that lacks a unit bends all others: what it misses would lead nowhere.
+    """
+    bad, good = contradicted(run, closed.network)
+    if len(bad) <= (1.0 - LAST) * (len(bad) + len(good)):
+        network = sharpen(run, closed)
+        missed, explained_ones = contradicted(run, network)
+        if len(missed) <= len(bad):
+            return network, missed, explained_ones
+    return closed.network, bad, good
 
 
 def _found(run: Peeling) -> list[Layer]:

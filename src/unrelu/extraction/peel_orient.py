@@ -7,7 +7,7 @@ import numpy as np
 from unrelu._types import FloatArray
 from unrelu.extraction.peel_layer import Layer
 from unrelu.extraction.peel_lines import Crossings, known_kinks, measure_points
-from unrelu.extraction.peel_run import NEAREST, STARTS, STEP, Peeling
+from unrelu.extraction.peel_run import MOST_LINES, NEAREST, STARTS, STEP, Peeling
 from unrelu.extraction.peel_signs import Orientation, orient_rows
 from unrelu.extraction.peel_surfaces import (
     AGREE,
@@ -23,8 +23,6 @@ __all__ = ["orient"]
 
 RICH = 6
 """Gradients asked in one go for signs that lines did not tell."""
-WANDER = 40
-"""Lines beside each other, at most, that tell the signs of dependent rows."""
 
 
 def orient(run: Peeling, layer: Layer, prefix: Prefix) -> Orientation:
@@ -60,7 +58,7 @@ def _orient_wide(run: Peeling, layer: Layer, prefix: Prefix) -> Orientation:
     weights, biases = layer.arrays()
     known = prefix.with_layer(weights, biases)
     surfaces: list[Surface] = []
-    for _ in range(WANDER):
+    while True:
         found = run.crossings()
         told = ~known_kinks(found.points, np.zeros(len(found)), known)
         found = found.kept(told & (found.errors < AGREE))
@@ -74,6 +72,8 @@ def _orient_wide(run: Peeling, layer: Layer, prefix: Prefix) -> Orientation:
                 if len(s.members) > 1
             ]
             run.read = [r for r in rows if r is not None]
+            break
+        if len(run.traced) >= MOST_LINES:
             break
         run.deepest = known
         if 2 * len(missing) > len(weights):

@@ -36,6 +36,9 @@ surfaces are looked for; nothing is asked at them."""
 HUNTS, NEAREST = 2, 8
 """Ways traced in a round from inputs that fit to inputs that do not, and among how many of the
 nearest ones each of them starts."""
+MOST_LINES = 40
+"""Lines that are traced without an input that does not fit, at most, and rounds; the price ends
+a run before, as a rule."""
 STEP = 0.35
 """How far a line beside another is from it: neighbours share most states of units."""
 
