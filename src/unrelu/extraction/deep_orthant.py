@@ -23,36 +23,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from unrelu._types import BoolArray, FloatArray, IntArray
 from unrelu.core.noise import NoiseModel
 from unrelu.extraction.deep_answers import Saturated
+from unrelu.extraction.deep_numbers import SURE
 from unrelu.extraction.deep_orthant_config import OrthantConfig
 from unrelu.extraction.deep_room import confirm, measure_again, safe_steps
 from unrelu.extraction.deep_units import OrthantUnits
-from unrelu.lines.gradients import GradientConfig, measure_gradients
+from unrelu.lines.gradients import GradientConfig, Gradients, measure_gradients
 from unrelu.lines.kinks import LineScan, find_kinks
 
-__all__ = ["OrthantConfig", "OrthantSearch", "recover_on_orthant"]
+__all__ = ["OrthantConfig", "OrthantSearch"]
 
 AskPoints = Callable[[FloatArray], FloatArray]
-
-SURE = 3.0
-"""Standard deviations that an error of what is subtracted may have."""
-
-
-class _Inward(np.random.Generator):
-    """Draws absolute normals: checks of a gradient at a wall must step away from it."""
-
-    def __init__(self, rng: np.random.Generator) -> None:
-        super().__init__(rng.bit_generator)
-
-    def standard_normal(self, *args: Any, **kwargs: Any) -> Any:
-        """Draw, and drop the signs."""
-        return np.abs(super().standard_normal(*args, **kwargs))
 
 
 class OrthantSearch:
@@ -99,28 +85,24 @@ class OrthantSearch:
         value = self.ask(corner)
         if np.isnan(value).any():
             raise Saturated
-        m = value.shape[1]
-        found = measure_gradients(
-            self.ask,
-            corner,
-            value,
-            np.array([self.config.corner]),
-            np.eye(k),
-            self.noise,
-            rng=_Inward(self.rng),
-            bounds=(np.zeros(k), np.full(k, np.inf)),
-            config=self.gradient_config,
-        )
-        units = OrthantUnits(
-            found.derivatives[0].T.copy(),
-            value[0],
-            np.empty((0, k)),
-            np.empty(0),
-            np.empty((m, 0)),
-            np.empty(0),
-            np.empty(0),
-        )
+        found = self._gradients(self.ask, corner, value, np.array([self.config.corner]), np.eye(k))
+        units = OrthantUnits.affine(found.derivatives[0].T.copy(), value[0])
         return units, float(np.median(found.std))
+
+    def _gradients(
+        self,
+        ask: AskPoints,
+        points: FloatArray,
+        values: FloatArray,
+        steps: FloatArray,
+        directions: FloatArray,
+        slip: float = 0.0,
+    ) -> Gradients:
+        """Measure gradients inside the orthant; ``slip`` is what answers may be off besides."""
+        return measure_gradients(
+            ask, points, values, steps, directions, self.noise.widened(slip, 0.0), rng=self.rng,
+            bounds=(np.zeros(self.k), np.full(self.k, np.inf)), config=self.gradient_config,
+        )  # fmt: skip
 
     def settle(self, new: IntArray) -> IntArray:
         """Measure new units again where they have room; those that are none are dropped.
@@ -135,7 +117,7 @@ class OrthantSearch:
             if len(todo) == 0:
                 break
             measured, agreed = measure_again(
-                self.residual, units, todo, self.noise, part, rng=_Inward(self.rng),
+                self.residual, units, todo, self.noise, part, rng=self.rng,
                 config=config.room, gradient_config=self.gradient_config,
             )  # fmt: skip
             wrong = todo = measured[~agreed]
@@ -262,7 +244,7 @@ class OrthantSearch:
         news: IntArray,
     ) -> bool:
         """Measure the gradients beside some kinks of a ray; their differences are the units."""
-        k = self.k
+        k, before = self.k, len(self.units.weights)
         t, crowd = self.centers(scan, reach)
         points = np.multiply.outer(t, direction)
         axis = int(np.argmax(direction))
@@ -278,19 +260,29 @@ class OrthantSearch:
         slip = self.slack() * float(np.median(steps))
         # Before the first kink the residual is zero; piece i + 1 lies behind kink i.
         beside = np.union1d(news, news[news > 0] - 1)
-        found = measure_gradients(
-            self.residual,
-            points[beside],
-            values[beside],
-            steps[beside],
-            others,
-            self.noise.widened(slip, 0.0),
-            rng=_Inward(self.rng),
-            bounds=(np.zeros(k), np.full(k, np.inf)),
-            config=self.gradient_config,
+        found = self._gradients(
+            self.residual, points[beside], values[beside], steps[beside], others, slip
         )
-        m = values.shape[1]
-        gradients = np.zeros((len(t) + 1, m, k))
+        self.add_units(direction, scan, slope, found, beside, news, points)
+        return self.accepted(before) > 0
+
+    def add_units(
+        self,
+        direction: FloatArray,
+        scan: LineScan,
+        slope: FloatArray,
+        found: Gradients,
+        beside: IntArray,
+        news: IntArray,
+        points: FloatArray,
+    ) -> None:
+        """Take in the units that gradients at ``points`` behind the kinks show.
+
+        Gradients were measured behind the kinks ``beside``.
+        """
+        k, m = self.k, scan.jumps.shape[1]
+        axis = int(np.argmax(direction))
+        gradients = np.zeros((len(points) + 1, m, k))
         across = found.derivatives[:, : k - 1].transpose(0, 2, 1)
         gradients[np.ix_(1 + beside, np.arange(m), np.delete(np.arange(k), axis))] = across
         # The slope along the ray gives what is left.
@@ -301,20 +293,18 @@ class OrthantSearch:
         # A step of the answers is no kink: the slope may be the same on both sides of it.
         output = scan.jumps / np.where(size > 0.0, size, 1.0)[:, None]
         weights = np.einsum("jmk,jm->jk", jumps, output)
-        std = np.zeros(len(t) + 1)
+        std = np.zeros(len(points) + 1)
         if k > 1:
             used = np.median(np.abs(found.steps), axis=1)
             std[1 + beside] = math.sqrt(2.0) * self.noise.at(points[beside]).max(axis=1) / used
         errors = np.hypot(std[1:], std[:-1])
         # A gradient that never had an answer is not greater than anything.
         real = np.linalg.norm(weights, axis=1) > self.config.trace * self.slack()
-        real &= np.isin(np.arange(len(t)), news)
+        real &= np.isin(np.arange(len(points)), news)
         weights = weights[real]
         biases = -(weights @ direction) * scan.kinks[real]
         shifts = size[real] * np.array(scan.kink_std)[real]
-        before = len(self.units.weights)
         self.units.add(weights, biases, output[real].T, errors[real], shifts)
-        return self.accepted(before) > 0
 
     def accepted(self, before: int) -> int:
         """Keep those of the units from ``before`` on that are some; returns how many."""
@@ -386,11 +376,7 @@ class OrthantSearch:
         steps = safe_steps(
             units.biases[None], units.weights, self.config.room.parts[0], np.ones(1)
         )
-        found = measure_gradients(
-            self.residual, corner, self.residual(corner), steps, np.eye(k), self.noise,
-            rng=_Inward(self.rng), bounds=(np.zeros(k), np.full(k, np.inf)),
-            config=self.gradient_config,
-        )  # fmt: skip
+        found = self._gradients(self.residual, corner, self.residual(corner), steps, np.eye(k))
         if found.ok.all() and float(np.median(found.std)) < self.affine_error:
             units.linear += found.derivatives[0].T
             self.affine_error = float(np.median(found.std))
@@ -407,11 +393,3 @@ class OrthantSearch:
                 break
             new = True
         return new
-
-
-def recover_on_orthant(
-    ask: AskPoints, k: int, noise: NoiseModel, *, rng: np.random.Generator, **options: Any
-) -> OrthantUnits:
-    """Recover a depth-2 network from answers at points ``s >= 0``; see :class:`OrthantSearch`."""
-    (search := OrthantSearch(ask, k, noise, rng=rng, **options)).axes()
-    return search.units

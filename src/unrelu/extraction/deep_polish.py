@@ -22,6 +22,7 @@ import numpy as np
 import scipy.linalg
 
 from unrelu._types import BoolArray, FloatArray, IntArray
+from unrelu.extraction.deep_numbers import LARGE, PLAIN
 from unrelu.networks import ReLUNetwork
 
 __all__ = ["PolishConfig", "Polished", "gauge_mask", "polish"]
@@ -46,9 +47,9 @@ class PolishConfig:
     """Times the normal matrix is formed at most: it is what a polish costs."""
     inner_accuracy: float = 1e-8
     """Relative gradient at which they stop."""
-    inner_enough: float = 1e-3
+    inner_enough: float = PLAIN
     """Relative gradient that must be reached, or the normal matrix is formed anew."""
-    robust: float = 30.0
+    robust: float = LARGE
     """Residuals above so many times the median one count as that many: a few points that a
     missing unit spoils must not bend the rest."""
     gain: float = 0.95

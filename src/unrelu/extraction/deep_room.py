@@ -17,6 +17,7 @@ import numpy as np
 
 from unrelu._types import BoolArray, FloatArray, IntArray
 from unrelu.core.noise import NoiseModel
+from unrelu.extraction.deep_numbers import ALIKE, PLAIN, ZERO
 from unrelu.extraction.deep_units import OrthantUnits
 from unrelu.lines.gradients import GradientConfig, measure_gradients
 
@@ -39,14 +40,14 @@ class RoomConfig:
     known yet may lie in it."""
     places: int = 5
     rays: int = 8
-    aside: float = 1e-3
+    aside: float = PLAIN
     """Places at which a new unit is looked for, rays drawn for each, and how far to both sides
     of the hyperplane, over the distance from the corner."""
     differ: float = 0.1
     """Part of its bend that may be missing there."""
-    accept: float = 20.0
+    accept: float = ZERO
     """Standard deviations within which a second difference is zero."""
-    agree: float = 1e-4
+    agree: float = ALIKE
     """Part of a unit that two measurements may differ by; a unit that was mistaken for
     another, or two for one, differs by about itself."""
 

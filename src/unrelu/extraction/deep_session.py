@@ -18,6 +18,7 @@ from unrelu.core.noise import NoiseModel
 from unrelu.core.run import Run
 from unrelu.errors import BudgetExhausted
 from unrelu.extraction.deep_answers import AnswerConfig, Recorder, Saturated, as_log_odds
+from unrelu.extraction.deep_numbers import SURE
 from unrelu.lines.domains import as_domain
 from unrelu.networks import Network, ReLUNetwork
 from unrelu.oracles.wrappers import LogOdds
@@ -27,7 +28,7 @@ __all__ = ["AROUND", "Session"]
 
 Result = TypeVar("Result", bound=RecoveryResult)
 
-AROUND = 3.0
+AROUND = SURE
 """Inputs up to so many times typical ones are near: there a network must be right."""
 FLAT = 0.01
 """An output's spread counts as at least this part of that of all answers near typical inputs."""

@@ -67,12 +67,14 @@ from unrelu.core.price import price_any_depth
 from unrelu.core.run import Run
 from unrelu.extraction.deep_answers import NotFinite
 from unrelu.extraction.deep_certify import Verdict
+from unrelu.extraction.deep_numbers import TRIES
 from unrelu.extraction.deep_rows import Rows
 from unrelu.extraction.deep_session import Session
 from unrelu.extraction.peel_end import certified, close, contradicted, sharpen
 from unrelu.extraction.peel_find import complete, find_rows
 from unrelu.extraction.peel_layer import Layer
 from unrelu.extraction.peel_orient import orient
+from unrelu.extraction.peel_result import AnyDepthResult
 from unrelu.extraction.peel_rows import Row
 from unrelu.extraction.peel_run import MOST_LINES, Peeling
 from unrelu.extraction.peel_top import Closed
@@ -81,73 +83,24 @@ from unrelu.networks import ReLUNetwork
 from unrelu.oracles import as_oracle
 from unrelu.oracles.wrappers import LogOdds
 from unrelu.progress import Progress
-from unrelu.result import Certificate, RecoveryResult, Status
+from unrelu.result import Certificate, Status
 
 __all__ = ["AnyDepthResult", "Ended", "extract_any_depth", "peel_over"]
 
 EXPLAINED = 0.97
 """Part of the gradients that a layer's rows must explain before the next is looked for."""
-LAST, MOSTLY, OPEN = 0.98, 0.5, 0.03
+LAST, MOSTLY = 0.98, 0.5
 """Part of the answers that a regression on a layer must explain for it to be the last; where
-nearly all kinks are explained, no more than ``OPEN`` left, most of the answers are enough."""
+nearly all kinks are explained, as many as gradients, most of the answers are enough."""
 MOST_LAYERS = 12
 """Hidden layers looked for at most."""
-LINES_FIRST, LINES_EACH = 1, 3
-"""Lines traced before the first layer is looked for, and so many more before each of the next
-two: rows that several crossings complete need no more queries."""
+LINES_EACH = TRIES
+"""One line is traced before the first layer is looked for, and so many more before each of the
+next two: rows that several crossings complete need no more queries."""
 PATIENCE = 8
 """Every so many rounds a network that some answers contradict is certified all the same."""
 EXACT = 1e-10
 """Noise over the spread of answers up to which rows can be read through several layers."""
-
-
-@dataclasses.dataclass(frozen=True, repr=False)
-class AnyDepthResult(RecoveryResult):
-    """A network of any depth, or the layers of it that were found.
-
-    Attributes
-    ----------
-    widths
-        Of the hidden layers found, joined by dashes.
-    hidden_layers
-        How many were found; those of which signs are missing count.
-    numbers
-        Their rows, one layer after the other, each row with its bias last.
-    signed
-        Whether a layer's signs are known, one number per layer.
-    confirmed, places
-        Per layer: at how many places far from where they were read its rows showed a kink just
-        where they predict it, and how many places were asked.
-    explains
-        Per layer: the part of the gradients that its rows explain.
-    lines
-        Lines and parts of lines that were traced.
-    noise
-        Standard deviation of an answer's error, at typical inputs.
-    answers
-        ``"values"`` or ``"log-odds"``: what the network computes.
-    """
-
-    widths: str = ""
-    hidden_layers: int = 0
-    numbers: FloatArray = dataclasses.field(default_factory=lambda: np.empty(0))
-    signed: FloatArray = dataclasses.field(default_factory=lambda: np.empty(0))
-    confirmed: FloatArray = dataclasses.field(default_factory=lambda: np.empty(0))
-    places: FloatArray = dataclasses.field(default_factory=lambda: np.empty(0))
-    explains: FloatArray = dataclasses.field(default_factory=lambda: np.empty(0))
-    lines: int = 0
-    noise: float = 0.0
-    answers: str = "values"
-
-    def layers(self, input_dim: int) -> list[tuple[FloatArray, FloatArray]]:
-        """Return the layers found as ``(W, b)``, rows of unit length, the first one first."""
-        found, start, below = [], 0, input_dim
-        for width in [int(w) for w in self.widths.split("-") if w]:
-            stop = start + width * (below + 1)
-            rows = self.numbers[start:stop].reshape(width, below + 1)
-            found.append((rows[:, :-1], rows[:, -1]))
-            start, below = stop, width
-        return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -200,14 +153,14 @@ def peel(run: Peeling, depth: int | None) -> Pass:
     for i in range(MOST_LAYERS):
         layer = run.layer(i)
         run.prefix = prefix
-        run.trace_until(LINES_FIRST + LINES_EACH * min(i, 2), layer)
+        run.trace_until(1 + LINES_EACH * min(i, 2), layer)
         find_rows(run, layer, prefix)
         if not layer.rows:
             return Pass(None, f"no unit of hidden layer {i + 1} was found", nothing, nothing)
         complete(run, layer, prefix)
         closed = close(run, layer, prefix) if depth in {None, i + 2} else None
         opened = run.open_kinks(i, layer, closed)
-        if closed is not None and closed.share >= (LAST if opened > OPEN else MOSTLY):
+        if closed is not None and closed.share >= (LAST if opened > 1.0 - EXPLAINED else MOSTLY):
             return Pass(closed, "", nothing, nothing)
         found = orient(run, layer, prefix)
         if not layer.oriented or found.share < EXPLAINED:

@@ -6,6 +6,7 @@ import numpy as np
 
 from unrelu._types import FloatArray
 from unrelu.extraction.deep_certify import Verdict, certify_network
+from unrelu.extraction.deep_numbers import FINE
 from unrelu.extraction.deep_polish import polish
 from unrelu.extraction.peel_layer import Layer
 from unrelu.extraction.peel_run import Peeling
@@ -15,7 +16,7 @@ from unrelu.networks import ReLUNetwork
 
 __all__ = ["certified", "close", "contradicted", "sharpen"]
 
-FITTING = 1e-7
+FITTING = FINE
 """Deviation over the spread of answers above which the network does not explain one."""
 TRUSTED = 30.0
 """Answers farther out than this many typical inputs are not used by the fit."""

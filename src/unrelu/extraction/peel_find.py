@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from unrelu._types import FloatArray
+from unrelu.extraction.deep_numbers import TRIES
 from unrelu.extraction.peel_layer import Layer
 from unrelu.extraction.peel_lines import known_kinks
 from unrelu.extraction.peel_rows import (
@@ -30,7 +31,7 @@ BELIEVED = 0.6
 layers farther up at 0.2 or less: they bend where a unit between switches."""
 TURNS = 0.2
 """Part of the other rows that must switch between the places where a row showed."""
-OFTEN = 3
+OFTEN = TRIES
 """Crossings of a row that shows at every place after which it is believed in any case: where
 layers are narrow few other rows switch anywhere on its surface."""
 DOUBTFUL = 4

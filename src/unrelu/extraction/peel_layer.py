@@ -7,11 +7,12 @@ import dataclasses
 import numpy as np
 
 from unrelu._types import FloatArray
+from unrelu.extraction.deep_numbers import READ
 from unrelu.extraction.peel_rows import Row
 
 __all__ = ["Layer"]
 
-MOVED = 1e-5
+MOVED = READ
 """Change of a row after which the layer above it is found anew."""
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from unrelu._types import BoolArray, FloatArray, IntArray
 from unrelu.core.noise import NoiseModel
 from unrelu.extraction.deep_layers import piece_centers
+from unrelu.extraction.deep_numbers import CROSSINGS, FINE
 from unrelu.extraction.prefix import Prefix
 from unrelu.lines.gradients import measure_gradients
 from unrelu.lines.kinks import LineScan
@@ -35,11 +36,11 @@ __all__ = [
 
 AskPoints = Callable[[FloatArray], FloatArray]
 
-RANK = 1e-7
+RANK = FINE
 """Singular values below this part of the largest are zero: rows are known to about 1e-9."""
-EXPECTED = 0.4
+EXPECTED = CROSSINGS
 """Hyperplanes that the steps of one gradient may be expected to cross."""
-SAME_PLACE = 1e-7
+SAME_PLACE = FINE
 """A kink nearer to a known unit's surface than this, over its input's norm, is that unit's."""
 
 

@@ -20,15 +20,16 @@ import dataclasses
 import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
+from unrelu.extraction.deep_numbers import FAINT, PLAIN
 from unrelu.extraction.peel_lines import RANK, Crossings
 from unrelu.extraction.peel_rows import Row
 
 __all__ = ["Surface", "first_layer_signs", "group_crossings", "surface_row"]
 
-AGREE = 1e-6
+AGREE = FAINT
 """Relative disagreement of equations that measurement explains: the error of a normal up to
 which a crossing is used."""
-SIGNED = 1e-3
+SIGNED = PLAIN
 """How far from +1 or -1 the solution for a sign may be."""
 SPARE = 2
 """Equations beyond the unknowns that must agree."""

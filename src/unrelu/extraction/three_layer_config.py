@@ -6,6 +6,7 @@ import dataclasses
 
 from unrelu.extraction.deep_certify import DeepCertifyConfig
 from unrelu.extraction.deep_layers import LayerTestConfig
+from unrelu.extraction.deep_numbers import FINE, PLAIN, READ, SURE, TRIES
 from unrelu.extraction.deep_orthant import OrthantConfig
 from unrelu.extraction.deep_polish import PolishConfig
 from unrelu.extraction.deep_rows import RowConfig, Rows
@@ -34,26 +35,26 @@ class ThreeLayerConfig:
     )
     """Used where the first setting makes the checks worse: few steps hold weak directions."""
     certify: DeepCertifyConfig = dataclasses.field(default_factory=DeepCertifyConfig)
-    rounds: int = 3
+    rounds: int = TRIES
     """Certificates asked for one start, fits to more and more answers, and starts after the
     first, at most: what failed is data for the next."""
-    spare: int = 3
+    spare: int = TRIES
     """Directions of the basis beyond the number of rows found; they show a missing row."""
     tries: int = 8
     """Lines searched for missing rows, and searches towards checks that are not explained."""
     checks: int = 300
     """Most typical inputs at which the network is looked at before the certificate."""
-    lacking: float = 1e-5
+    lacking: float = READ
     """Deviation at a check, over the spread, that tells of a unit not found; errors of those
     that were found stay below 1e-6."""
-    many: float = 3.0
+    many: float = SURE
     """Second-layer units, over the kinks that one line shows, that are too many. A line meets
     nearly every unit once or more."""
-    close: float = 1e-3
+    close: float = PLAIN
     """Largest deviation at the checks, over their spread, below which the structure is right."""
     sharp: float = 1e-11
     """The same below which a network is not corrected."""
-    fair: float = 1e-7
+    fair: float = FINE
     """The same above which a start has failed."""
     few: int = 5000
     """Parameters up to which all are fitted at once, to answers most of which are there: their
