@@ -10,6 +10,7 @@ import numpy as np
 from unrelu._types import FloatArray, IntArray
 from unrelu.extraction.deep_answers import Saturated, usable_line
 from unrelu.extraction.deep_layers import DEEPER, FIRST, find_first_layer, floored, measure_across
+from unrelu.extraction.deep_numbers import FAINT
 from unrelu.extraction.deep_rows import (
     PieceGradients,
     Rows,
@@ -246,6 +247,12 @@ def find_rows(session: Session, config: ThreeLayerConfig, expect: Expect) -> Fir
     return lifted(session, seen, config)
 
 
+def _known_well(rows: Rows) -> Rows:
+    """Leave out rows that were met in pieces too narrow to tell them."""
+    good = rows.std <= FAINT
+    return Rows(rows.basis, rows.weights[good], rows.std[good], rows.anchors[good])
+
+
 def lifted(session: Session, seen: _Line, config: ThreeLayerConfig) -> FirstLayer:
     """Return the rows in the input space, where none is missing."""
     missing, part = missing_rank(seen.rows, seen.measured, config=config.rows)
@@ -255,7 +262,7 @@ def lifted(session: Session, seen: _Line, config: ThreeLayerConfig) -> FirstLaye
             f"gradients leave the span of the {seen.rows.count} first-layer rows found by "
             f"{part:.1g} of their size: at least {missing} more exist whose hyperplanes no "
             "line showed (the top layer may be flat around them)",
-            seen.rows if len(seen.rows.basis) == session.domain.dimension else None,
+            _known_well(seen.rows) if len(seen.rows.basis) == session.domain.dimension else None,
         )
     with session.stage("lift") as details:
         rows, details["condition"] = lift_rows(

@@ -19,6 +19,7 @@ from unrelu.extraction.peel_rows import (
     test_surface,
 )
 from unrelu.extraction.peel_run import Peeling
+from unrelu.extraction.peel_top import MOST_BLIND
 from unrelu.extraction.peel_weights import complete_row
 from unrelu.extraction.prefix import Prefix
 
@@ -193,6 +194,8 @@ def complete(run: Peeling, layer: Layer, prefix: Prefix) -> None:
         return
     with run.session.stage("weights") as details:
         before = layer.missing
+        if before <= MOST_BLIND:  # so few that new places are worth it in every pass
+            layer.tried.clear()
         for i, row in enumerate(layer.rows):
             if not row.known.all():
                 layer.rows[i] = _completed(run, layer, row, prefix)

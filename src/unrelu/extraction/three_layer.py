@@ -205,6 +205,10 @@ def extract_three_layer(
     return search.session.as_asked(result, odds)
 
 
+def _rows_of(first: FirstLayer | None) -> int:
+    return 0 if first is None else first.rows.count
+
+
 class _Search:
     """Starts of the algorithm, and the best that they have found.
 
@@ -235,14 +239,9 @@ class _Search:
                 with as_breakdown():
                     return self.started()
             except Failed as failure:
-                found = self.first
-                if failure.rows is not None:
-                    found = FirstLayer(failure.rows)
-                fewer = before is not None and (
-                    found is None or found.rows.count < before.rows.count
-                )
-                self.first = before if fewer else found
-                if not fewer:
+                found = self.first if failure.rows is None else FirstLayer(failure.rows)
+                self.first = found
+                if _rows_of(found) >= _rows_of(before):
                     ended = Ended(failure.status, failure.message)
                 if found is not None and found.parallel and not failure.final:
                     peeled = peel_over(self.session, depth=3)  # they may be rows
@@ -255,6 +254,9 @@ class _Search:
                 ended = Ended(Status.NUMERICAL_FAILURE, SATURATED)
             except Breakdown as error:
                 ended = Ended(Status.NUMERICAL_FAILURE, str(error))
+            finally:
+                if _rows_of(self.first) < _rows_of(before):
+                    self.first = before
         return ended
 
     def started(self) -> Ended:
@@ -262,11 +264,19 @@ class _Search:
         session, config = self.session, self.config
         self.first = find_rows(session, config, self.expect)  # 3.5.1, 3.5.2
         if self.first.rows.count > session.domain.dimension:
-            return peel_over(session, self.first.rows, depth=3)  # without a right inverse
+            return self.peeled(self.first)  # without a right inverse
         self.first = orient(session, self.first, config)  # 3.5.3
         candidate = recover_top(session, self.first, config)  # 3.5.4
         candidate.check(*candidate.look_at_typical())
         return self.certified(candidate)
+
+    def peeled(self, first: FirstLayer) -> Ended:
+        """Peel the layers, beginning with hyperplanes that have no right inverse."""
+        ended = peel_over(self.session, first.rows, depth=3)
+        if ended.status is not Status.RECOVERED:  # some of them may be no rows
+            message = f"{first.rows.count} first-layer hyperplanes were found; {ended.message}"
+            raise Failed(ended.status, message, structural=True)
+        return ended
 
     def expect(self, kinks: int, first: int, deeper: int) -> None:
         """Plan the price, by what a line has shown."""
