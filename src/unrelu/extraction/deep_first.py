@@ -179,7 +179,7 @@ def without_parallel(session: Session, rows: Rows, config: ThreeLayerConfig) -> 
 
 def lively_line(session: Session, config: ThreeLayerConfig) -> SurveyLine:
     """Return a line through the typical input whose answer is the least usual."""
-    points = session.domain.draw(config.checks, session.rng)
+    points = session.domain.draw(session.answers.look.places, session.rng)
     with session.stage("calibration"):
         answers = session.oracle(points)
     usable = np.isfinite(answers).all(axis=1)
