@@ -20,6 +20,7 @@ from unrelu._types import FloatArray
 from unrelu.core.noise import NoiseModel
 from unrelu.extraction.deep_numbers import EXPECTED, FAINT, FINE
 from unrelu.extraction.deep_regions import beside_surfaces, unseen_pairs
+from unrelu.lines.gradients import GradientConfig
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles.base import Oracle
 from unrelu.result import Certificate
@@ -41,7 +42,7 @@ class DeepCertifyConfig:
     """Lines through them, and points on each, over four times their range."""
     pool: int = 60_000
     """Gaussian inputs among which rare states are looked for, not asked."""
-    pool_size: int = 4_000_000
+    pool_size: int = GradientConfig().batch_values
     """Numbers that the pool may hold: fewer inputs where they are long."""
     shown: int = 4
     """A pair of states that fewer of the samples show is looked for in the pool."""

@@ -39,10 +39,9 @@ class RoomConfig:
     """Parts of the room that are used, in turn, until a unit is confirmed: others that are not
     known yet may lie in it."""
     places: int = 5
-    rays: int = 8
     aside: float = PLAIN
-    """Places at which a new unit is looked for, rays drawn for each, and how far to both sides
-    of the hyperplane, over the distance from the corner."""
+    """Places at which a new unit is looked for, and how far to both sides of the hyperplane, over
+    the distance from the corner."""
     differ: float = 0.1
     """Part of its bend that may be missing there."""
     accept: float = ZERO
@@ -158,7 +157,7 @@ def confirm(
         todo = np.flatnonzero(~sure)
         if len(todo) == 0:
             break
-        rays = [_directions(units.weights[j], config.rays, rng)[:1] for j in which[todo]]
+        rays = [_directions(units.weights[j], config.candidates, rng)[:1] for j in which[todo]]
         todo = todo[np.array([len(q) for q in rays]) > 0]
         if len(todo) == 0:
             break

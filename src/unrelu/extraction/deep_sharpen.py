@@ -33,6 +33,7 @@ from unrelu._types import BoolArray, FloatArray, IntArray
 from unrelu.core.noise import NoiseModel
 from unrelu.extraction.deep_numbers import CROSSINGS, FAINT, PRECISE, SURE
 from unrelu.extraction.deep_room import safe_steps
+from unrelu.extraction.deep_rows import RowConfig
 from unrelu.extraction.deep_units import OrthantUnits
 from unrelu.lines.gradients import GradientConfig, measure_gradients
 
@@ -45,7 +46,7 @@ AskPoints = Callable[[FloatArray], FloatArray]
 class SharpenConfig:
     """Choices of the correction."""
 
-    surplus: float = 1.12
+    surplus: float = RowConfig().surplus
     """Equations per unknown."""
     pool: int = 12
     """Inputs compared, over those asked."""

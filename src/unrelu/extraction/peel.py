@@ -66,7 +66,7 @@ from unrelu.core.explain import explained
 from unrelu.core.price import price_any_depth
 from unrelu.core.run import Run
 from unrelu.extraction.deep_answers import NotFinite
-from unrelu.extraction.deep_certify import Verdict
+from unrelu.extraction.deep_certify import DeepCertifyConfig, Verdict
 from unrelu.extraction.deep_numbers import TRIES
 from unrelu.extraction.deep_rows import Rows
 from unrelu.extraction.deep_session import Session
@@ -99,7 +99,7 @@ LINES_EACH = TRIES
 next two: rows that several crossings complete need no more queries."""
 PATIENCE = 8
 """Every so many rounds a network that some answers contradict is certified all the same."""
-EXACT = 1e-10
+EXACT = DeepCertifyConfig().exact
 """Noise over the spread of answers up to which rows can be read through several layers."""
 
 

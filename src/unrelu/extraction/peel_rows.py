@@ -40,6 +40,8 @@ WELL = ALIKE
 """Least singular value of the Jacobian over its largest, where a row is read from a jump."""
 AGREE = READ
 """Largest disagreement of two readings of one row of unit length, beside their errors."""
+NEWTON = 12
+"""Steps that take a point onto a surface, piece by piece."""
 PLACED_TO, KNOWN_TO = 1e-12, 1e-8
 """How precisely a kink's place is known, over the norm of its input, and what entries of a row
 may be off where places tell nothing better: as read; :data:`AGREE` where just found."""
@@ -235,7 +237,7 @@ def group_rows(readings: list[Row], known: list[Row]) -> list[Row]:
 
 
 def onto_surface(
-    row: Row, prefix: Prefix, starts: FloatArray, *, steps: int = 12
+    row: Row, prefix: Prefix, starts: FloatArray, *, steps: int = NEWTON
 ) -> tuple[FloatArray, FloatArray]:
     """Move points onto a row's surface by Newton steps; returns those that arrived.
 

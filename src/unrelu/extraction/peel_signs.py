@@ -22,6 +22,7 @@ from unrelu._types import FloatArray, IntArray
 from unrelu.extraction.deep_numbers import FAINT
 from unrelu.extraction.peel_lines import Pieces
 from unrelu.extraction.peel_rows import Row
+from unrelu.extraction.peel_surfaces import SPARE
 from unrelu.extraction.prefix import Prefix
 
 __all__ = ["Orientation", "orient_rows"]
@@ -39,8 +40,6 @@ SILENT = 8
 is on it shows in most gradients."""
 RARE = 0.1
 """Part of the pieces below which a side of a row is rare."""
-SPARE = 2
-"""Coefficients that must vanish beyond those that were guessed to."""
 
 
 @dataclasses.dataclass(frozen=True)

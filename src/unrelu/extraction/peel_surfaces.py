@@ -32,7 +32,8 @@ which a crossing is used."""
 SIGNED = PLAIN
 """How far from +1 or -1 the solution for a sign may be."""
 SPARE = 2
-"""Equations beyond the unknowns that must agree."""
+"""Equations beyond the unknowns that must agree, or coefficients beyond those guessed to be zero
+that must vanish: fewer do by chance."""
 
 
 @dataclasses.dataclass

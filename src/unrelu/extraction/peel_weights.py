@@ -16,7 +16,7 @@ import numpy as np
 from unrelu._types import FloatArray
 from unrelu.core.noise import NoiseModel
 from unrelu.extraction.deep_numbers import FAINT, PLAIN, TRIES
-from unrelu.extraction.peel_rows import Row, onto_surface, refit_row, test_surface
+from unrelu.extraction.peel_rows import NEWTON, Row, onto_surface, refit_row, test_surface
 from unrelu.extraction.prefix import Prefix
 
 __all__ = ["complete_row"]
@@ -37,7 +37,7 @@ AGREE = FAINT
 
 
 def _meeting(
-    row: Row, unit: int, prefix: Prefix, starts: FloatArray, *, steps: int = 12
+    row: Row, unit: int, prefix: Prefix, starts: FloatArray, *, steps: int = NEWTON
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Find points on a row's surface a little beyond that of a unit of the last known layer.
 

@@ -59,7 +59,7 @@ class ThreeLayerConfig:
     few: int = 5000
     """Parameters up to which all are fitted at once, to answers most of which are there: their
     normal matrix takes no more than 200 MB. Beyond, gradients with room correct the layers."""
-    typical: float = 0.7
+    typical: float = 0.55
     each: float = 2.55
     """Answers per parameter that such a fit has, at typical inputs and in all."""
     rare: float = 0.02
