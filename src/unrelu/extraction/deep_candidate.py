@@ -217,7 +217,7 @@ class Candidate:
                 self.error = before
                 return
             # A correction leaves errors of second order.
-            if max(before**2, self.error) <= self.config.sharp:
+            if min(before**2, self.error) <= self.config.sharp:
                 return
 
     def _stand_on(self, weights: FloatArray, biases: FloatArray) -> None:
