@@ -252,7 +252,9 @@ class Candidate:
         """Ask typical inputs, and some for every unit that is rarely on or rarely off."""
         config, session = self.config, self.session
         size = self.network.parameters
-        more = max(config.typical * size, config.each * size - len(session.oracle.record))
+        outputs = session.oracle.output_dim  # an input tells as many numbers
+        lacking = config.each * size / outputs - len(session.oracle.record)
+        more = max(config.typical * size, lacking)
         count = max(0, int(more) - config.checks)  # the checks are such inputs too
         pool = session.domain.draw(config.certify.samples, session.rng)
         pool *= session.rng.uniform(1.0, AROUND, (len(pool), 1))
