@@ -321,7 +321,7 @@ def _explaining(run: Peeling, closed: Closed) -> tuple[ReLUNetwork, FloatArray, 
     A fit that lacks a unit bends all others: what it misses would lead nowhere.
     """
     bad, good = contradicted(run, closed.network)
-    if len(bad) <= (1.0 - LAST) * (len(bad) + len(good)):
+    if closed.share >= LAST:
         network = sharpen(run, closed)
         missed, explained_ones = contradicted(run, network)
         if len(missed) <= len(bad):
