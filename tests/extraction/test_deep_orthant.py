@@ -7,10 +7,16 @@ import pytest
 
 from unrelu.core.noise import NoiseModel
 from unrelu.extraction.deep_answers import Saturated
-from unrelu.extraction.deep_orthant import OrthantSearch, recover_on_orthant
+from unrelu.extraction.deep_orthant import OrthantSearch
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles import connect
 from unrelu.planted import random_network
+
+
+def recover_on_orthant(*args, **options):
+    search = OrthantSearch(*args, **options)
+    search.axes()
+    return search.units
 
 
 def noise(m):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from unrelu.errors import InvalidAnswer, InvalidInput
+from unrelu.extraction.deep_candidate import Candidate
 from unrelu.extraction.three_layer import ThreeLayerConfig, extract_three_layer
 from unrelu.lines.survey import SurveyConfig
 from unrelu.networks import ReLUNetwork
@@ -234,19 +235,18 @@ def test_a_certificate_that_fails_is_data_for_another_round(monkeypatch):
     # The first certificate is asked of a network that lacks a unit; the search goes on from its
     # points, and a fresh one decides.
     truth = random_network(8, 4, 6, 1, rng=9)
-    from unrelu.extraction import three_layer_stages as stages
+    forgotten = []
 
-    class Forgetful(stages.Extraction):
-        forgotten = False
-
-        def certify(self):
-            if not self.forgotten:
-                self.forgotten = True
+    class Forgetful(Candidate):
+        def certify(self, network):
+            if not forgotten:
+                forgotten.append(True)
                 self.search.units.kept(np.arange(len(self.search.units.weights)) > 0)
-                self.assemble()
-            return super().certify()
+                self.network, self.free = self.assembled()
+                network = self.turned()
+            return super().certify(network)
 
-    monkeypatch.setattr("unrelu.extraction.three_layer.Extraction", Forgetful)
+    monkeypatch.setattr("unrelu.extraction.deep_candidate.Candidate", Forgetful)
     result = extract_three_layer(truth, rng=9)
     assert result.status is Status.RECOVERED, result.message
     assert function_error(result.network, truth) < 1e-9

@@ -25,6 +25,7 @@ __all__ = [
     "AGREES",
     "NORMAL_MEDIAN",
     "RARE",
+    "SPACING",
     "NoiseModel",
     "Samples",
     "answer_grid",

@@ -17,7 +17,9 @@ from typing import Any
 import numpy as np
 
 from unrelu._types import FloatArray
+from unrelu.core.memory import BLOCK
 from unrelu.core.noise import NoiseModel
+from unrelu.extraction.deep_numbers import EXPECTED, FAINT, FINE
 from unrelu.extraction.deep_regions import beside_surfaces, unseen_pairs
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles.base import Oracle
@@ -40,7 +42,7 @@ class DeepCertifyConfig:
     """Lines through them, and points on each, over four times their range."""
     pool: int = 60_000
     """Gaussian inputs among which rare states are looked for, not asked."""
-    pool_size: int = 4_000_000
+    pool_size: int = BLOCK
     """Numbers that the pool may hold: fewer inputs where they are long."""
     shown: int = 4
     """A pair of states that fewer of the samples show is looked for in the pool."""
@@ -48,13 +50,13 @@ class DeepCertifyConfig:
     """Inputs on each side of every unit's surface, the nearest of the pool."""
     rare: int = 1500
     """Inputs of rare states asked at most."""
-    least: float = 0.25
+    least: float = EXPECTED
     """Part of the Gaussian inputs that must have an answer: log-odds may underflow."""
     accept: float = 100.0
     """A deviation may have this many standard deviations of an answer's noise: the polish
     fits about as many answers as parameters, which leaves a few of them ..."""
-    floor: float = 1e-7
-    ceiling: float = 1e-6
+    floor: float = FINE
+    ceiling: float = FAINT
     """... or, where answers are exact, the first part of the output's spread, if that is more;
     and never more than the second."""
     exact: float = 1e-11

@@ -19,6 +19,8 @@ import numpy as np
 
 from unrelu._types import BoolArray, FloatArray, IntArray
 from unrelu.core.noise import NoiseModel
+from unrelu.extraction.deep_numbers import EXPECTED, LARGE, READ, SURE, ZERO
+from unrelu.lines.gradients import GradientConfig
 from unrelu.lines.kinks import LineScan
 from unrelu.lines.survey import SurveyLine
 
@@ -36,31 +38,31 @@ __all__ = [
 
 AskPoints = Callable[[FloatArray], FloatArray]
 
-UNKNOWN, FIRST, DEEPER = 0, 1, 2
+UNKNOWN, FIRST, DEEPER = range(3)
 
 
 @dataclasses.dataclass(frozen=True)
 class LayerTestConfig:
     """Tolerances of the layer test. Lengths are relative to the line's scale."""
 
-    accept: float = 14.0
+    accept: float = ZERO
     """Standard deviations within which a second difference is zero."""
     step: float = 0.12
     """First step across the line, over the distance to the nearest kink."""
-    shrink: float = 8.0
-    attempts: int = 7
+    shrink: float = GradientConfig().shrink
+    attempts: int = GradientConfig().attempts
     """A step whose answers are not on a line is shortened, so many times."""
     reach: tuple[float, ...] = (8.0, 13.0, 5.0, 23.0, 3.0, 1.5, 0.7)
     """How far to go along the hyperplane (R in Algorithm 7), over scale + |t|: most
     hyperplanes of the first layer lie nearer than that. Later values are for spots that were
     flat, had a second kink nearby, or were too far out for a probability."""
-    delta: float = 1e-5
+    delta: float = READ
     """Half-width of the second difference there."""
-    margin: float = 30.0
+    margin: float = LARGE
     """It is at least so many times the uncertainty of where the kink should be."""
     signal: float = 3000.0
     """And so wide that the kink seen on the line would show this many deviations."""
-    ratio: float = 0.25
+    ratio: float = EXPECTED
     """A kink in the middle doubles the second difference with the width, up to this."""
 
 
@@ -156,6 +158,45 @@ class _Suspect:
     tried: int = 0
 
 
+@dataclasses.dataclass(frozen=True)
+class _Seen:
+    """Whether a kink is in the middle of three points, and whether nothing bends, ``(n,)``."""
+
+    doubled: BoolArray
+    straight: BoolArray
+
+
+def _second_differences(
+    ask: AskPoints,
+    points: FloatArray,
+    move: FloatArray,
+    level: FloatArray,
+    config: LayerTestConfig,
+) -> _Seen:
+    """Ask at 0 and +-move first, and at +-2 move where a kink shows; ``(n, d)`` each.
+
+    Neither verdict where all is flat, or too far out for a probability.
+    """
+    n = len(points)
+    answers = ask(np.concatenate([points, points + move, points - move]))
+    middle, right, left = answers[:n], answers[n : 2 * n], answers[2 * n :]
+    unit = np.sqrt(6.0) * level * config.accept
+    second = right + left - 2.0 * middle
+    lost = np.asarray(np.isnan(second).any(axis=1))
+    kinked = (np.abs(second) > unit).any(axis=1)
+    flat = (np.abs(right - left) <= unit).all(axis=1) & ~kinked
+    doubled = np.zeros(n, dtype=bool)
+    if kinked.any():
+        which = np.flatnonzero(kinked)
+        middles, twice = points[which], 2.0 * move[which]
+        wide = ask(np.concatenate([middles + twice, middles - twice]))
+        more = wide[: len(which)] + wide[len(which) :] - 2.0 * middle[which]
+        miss = np.abs(more - 2.0 * second[which]).max(axis=1)
+        size = np.abs(more).max(axis=1)
+        doubled[which] = miss <= config.ratio * size + SURE * unit[which].max(axis=1)
+    return _Seen(doubled, ~(kinked | flat | lost))
+
+
 def find_first_layer(
     ask: AskPoints,
     line: SurveyLine,
@@ -205,33 +246,16 @@ def find_first_layer(
         blur = np.abs(reach) * spread[index] + scan.kink_std[index]
         show = config.signal * (level / np.sqrt(strength[index])[:, None]).max(axis=1)
         width = np.maximum(np.maximum(config.margin * blur, show), config.delta * line.scale)
-        # Second differences at two widths: 0, +-delta first, +-2 delta where a kink shows.
         move = width[:, None] * line.direction
-        n = len(index)
-        answers = ask(np.concatenate([points, points + move, points - move]))
-        middle, right, left = answers[:n], answers[n : 2 * n], answers[2 * n :]
-        unit = np.sqrt(6.0) * level * config.accept
-        second = right + left - 2.0 * middle
-        lost = np.asarray(np.isnan(second).any(axis=1))  # too far out for a probability
-        kinked = (np.abs(second) > unit).any(axis=1)
-        flat = (np.abs(right - left) <= unit).all(axis=1) & ~kinked
-        doubled = np.zeros(n, dtype=bool)
-        if kinked.any():
-            which = np.flatnonzero(kinked)
-            middles, twice = points[which], 2.0 * move[which]
-            wide = ask(np.concatenate([middles + twice, middles - twice]))
-            more = wide[: len(which)] + wide[len(which) :] - 2.0 * middle[which]
-            miss = np.abs(more - 2.0 * second[which]).max(axis=1)
-            size = np.abs(more).max(axis=1)
-            doubled[which] = miss <= config.ratio * size + 3.0 * unit[which].max(axis=1)
+        seen = _second_differences(ask, points, move, level, config)
         later: list[_Suspect] = []
         for j, s in enumerate(suspects):
-            if doubled[j]:
+            if seen.doubled[j]:
                 if s.side > 0:
                     later.append(_Suspect(s.kink, -1.0))
                 else:
                     verdict[s.kink] = FIRST
-            elif not (kinked[j] or flat[j] or lost[j]):
+            elif seen.straight[j]:
                 verdict[s.kink] = DEEPER
             elif s.tried + 1 < len(config.reach):
                 s.tried += 1

@@ -23,36 +23,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from unrelu._types import BoolArray, FloatArray, IntArray
 from unrelu.core.noise import NoiseModel
 from unrelu.extraction.deep_answers import Saturated
+from unrelu.extraction.deep_numbers import SURE
 from unrelu.extraction.deep_orthant_config import OrthantConfig
 from unrelu.extraction.deep_room import confirm, measure_again, safe_steps
 from unrelu.extraction.deep_units import OrthantUnits
-from unrelu.lines.gradients import GradientConfig, measure_gradients
+from unrelu.lines.gradients import GradientConfig, Gradients, measure_gradients
 from unrelu.lines.kinks import LineScan, find_kinks
 
-__all__ = ["OrthantConfig", "OrthantSearch", "recover_on_orthant"]
+__all__ = ["OrthantConfig", "OrthantSearch"]
 
 AskPoints = Callable[[FloatArray], FloatArray]
-
-SURE = 3.0
-"""Standard deviations that an error of what is subtracted may have."""
-
-
-class _Inward(np.random.Generator):
-    """Draws absolute normals: checks of a gradient at a wall must step away from it."""
-
-    def __init__(self, rng: np.random.Generator) -> None:
-        super().__init__(rng.bit_generator)
-
-    def standard_normal(self, *args: Any, **kwargs: Any) -> Any:
-        """Draw, and drop the signs."""
-        return np.abs(super().standard_normal(*args, **kwargs))
 
 
 class OrthantSearch:
@@ -68,6 +54,9 @@ class OrthantSearch:
         Of the answers, as a function of the norm of s.
     max_units
         The search is given up beyond so many: the function has more layers.
+    settle
+        Whether all units are measured again where they have room: nothing else makes them
+        precise later.
     """
 
     def __init__(
@@ -77,12 +66,13 @@ class OrthantSearch:
         noise: NoiseModel,
         *,
         rng: np.random.Generator,
-        max_units: int = 100_000,
+        max_units: float = math.inf,
+        settle: bool = True,
         config: OrthantConfig | None = None,
         gradient_config: GradientConfig | None = None,
     ) -> None:
         self.ask, self.k, self.noise, self.rng = ask, k, noise, rng
-        self.max_units = max_units
+        self.max_units, self.settle_all = max_units, settle
         self.config = OrthantConfig() if config is None else config
         self.gradient_config = GradientConfig() if gradient_config is None else gradient_config
         self.ends = np.full(k, np.inf)
@@ -95,28 +85,24 @@ class OrthantSearch:
         value = self.ask(corner)
         if np.isnan(value).any():
             raise Saturated
-        m = value.shape[1]
-        found = measure_gradients(
-            self.ask,
-            corner,
-            value,
-            np.array([self.config.corner]),
-            np.eye(k),
-            self.noise,
-            rng=_Inward(self.rng),
-            bounds=(np.zeros(k), np.full(k, np.inf)),
-            config=self.gradient_config,
-        )
-        units = OrthantUnits(
-            found.derivatives[0].T.copy(),
-            value[0],
-            np.empty((0, k)),
-            np.empty(0),
-            np.empty((m, 0)),
-            np.empty(0),
-            np.empty(0),
-        )
+        found = self._gradients(self.ask, corner, value, np.array([self.config.corner]), np.eye(k))
+        units = OrthantUnits.affine(found.derivatives[0].T.copy(), value[0])
         return units, float(np.median(found.std))
+
+    def _gradients(
+        self,
+        ask: AskPoints,
+        points: FloatArray,
+        values: FloatArray,
+        steps: FloatArray,
+        directions: FloatArray,
+        slip: float = 0.0,
+    ) -> Gradients:
+        """Measure gradients inside the orthant; ``slip`` is what answers may be off besides."""
+        return measure_gradients(
+            ask, points, values, steps, directions, self.noise.widened(slip, 0.0), rng=self.rng,
+            bounds=(np.zeros(self.k), np.full(self.k, np.inf)), config=self.gradient_config,
+        )  # fmt: skip
 
     def settle(self, new: IntArray) -> IntArray:
         """Measure new units again where they have room; those that are none are dropped.
@@ -131,7 +117,7 @@ class OrthantSearch:
             if len(todo) == 0:
                 break
             measured, agreed = measure_again(
-                self.residual, units, todo, self.noise, part, rng=_Inward(self.rng),
+                self.residual, units, todo, self.noise, part, rng=self.rng,
                 config=config.room, gradient_config=self.gradient_config,
             )  # fmt: skip
             wrong = todo = measured[~agreed]
@@ -148,6 +134,10 @@ class OrthantSearch:
         """Noise of the residual: of the answers, and of the units subtracted."""
         shift = SURE * math.sqrt(float((self.units.shifts**2).sum()))
         return self.noise.widened(shift, self.slack())
+
+    def size(self) -> float:
+        """Slope of the largest unit."""
+        return float(np.linalg.norm(self.units.weights, axis=1).max(initial=0.0))
 
     def slack(self) -> float:
         """Error of the slope of what is subtracted."""
@@ -206,16 +196,19 @@ class OrthantSearch:
         scan = find_kinks(sure, noise.std, seeds, scale=1.0 if reach > 10.0 else math.inf)
         # A first piece that is not flat says that the affine part was measured across a kink.
         slope = scan.pieces[0].slope
-        if scan.ends[0] > 0 and np.abs(slope).max() > config.trace * self.slack():
+        # One without an end is the error of all slopes together, along this ray.
+        across = scan.ends[0] > 0 and np.abs(slope).max() > config.trace * self.slack()
+        if across or len(scan.kinks) == 0:
             self.units.linear += np.multiply.outer(slope, direction)
         else:
             slope = np.zeros_like(slope)
         news = np.flatnonzero(~self.traces(direction, scan))
         if len(news) == 0:
-            # Errors of known units are larger than they claim: no axis need be searched for them.
-            size = float(np.linalg.norm(self.units.weights, axis=1).max(initial=0.0))
+            # Errors of known units are larger than they claim: no axis need be searched for them,
+            # as long as no unit that counts can hide in them.
             seen = float(np.abs(values[-1]).max() / t[-1])
-            self.affine_error = max(self.affine_error, min(seen, config.tight * size) / SURE)
+            most = config.spurious * self.size()
+            self.affine_error = max(self.affine_error, min(seen, most) / SURE)
             return False, reach
         return self.resolve(direction, scan, slope, reach, news), reach
 
@@ -251,7 +244,7 @@ class OrthantSearch:
         news: IntArray,
     ) -> bool:
         """Measure the gradients beside some kinks of a ray; their differences are the units."""
-        k = self.k
+        k, before = self.k, len(self.units.weights)
         t, crowd = self.centers(scan, reach)
         points = np.multiply.outer(t, direction)
         axis = int(np.argmax(direction))
@@ -267,19 +260,29 @@ class OrthantSearch:
         slip = self.slack() * float(np.median(steps))
         # Before the first kink the residual is zero; piece i + 1 lies behind kink i.
         beside = np.union1d(news, news[news > 0] - 1)
-        found = measure_gradients(
-            self.residual,
-            points[beside],
-            values[beside],
-            steps[beside],
-            others,
-            self.noise.widened(slip, 0.0),
-            rng=_Inward(self.rng),
-            bounds=(np.zeros(k), np.full(k, np.inf)),
-            config=self.gradient_config,
+        found = self._gradients(
+            self.residual, points[beside], values[beside], steps[beside], others, slip
         )
-        m = values.shape[1]
-        gradients = np.zeros((len(t) + 1, m, k))
+        self.add_units(direction, scan, slope, found, beside, news, points)
+        return self.accepted(before) > 0
+
+    def add_units(
+        self,
+        direction: FloatArray,
+        scan: LineScan,
+        slope: FloatArray,
+        found: Gradients,
+        beside: IntArray,
+        news: IntArray,
+        points: FloatArray,
+    ) -> None:
+        """Take in the units that gradients at ``points`` behind the kinks show.
+
+        Gradients were measured behind the kinks ``beside``.
+        """
+        k, m = self.k, scan.jumps.shape[1]
+        axis = int(np.argmax(direction))
+        gradients = np.zeros((len(points) + 1, m, k))
         across = found.derivatives[:, : k - 1].transpose(0, 2, 1)
         gradients[np.ix_(1 + beside, np.arange(m), np.delete(np.arange(k), axis))] = across
         # The slope along the ray gives what is left.
@@ -290,32 +293,29 @@ class OrthantSearch:
         # A step of the answers is no kink: the slope may be the same on both sides of it.
         output = scan.jumps / np.where(size > 0.0, size, 1.0)[:, None]
         weights = np.einsum("jmk,jm->jk", jumps, output)
-        std = np.zeros(len(t) + 1)
+        std = np.zeros(len(points) + 1)
         if k > 1:
             used = np.median(np.abs(found.steps), axis=1)
             std[1 + beside] = math.sqrt(2.0) * self.noise.at(points[beside]).max(axis=1) / used
         errors = np.hypot(std[1:], std[:-1])
         # A gradient that never had an answer is not greater than anything.
         real = np.linalg.norm(weights, axis=1) > self.config.trace * self.slack()
-        real &= np.isin(np.arange(len(t)), news)
+        real &= np.isin(np.arange(len(points)), news)
         weights = weights[real]
         biases = -(weights @ direction) * scan.kinks[real]
         shifts = size[real] * np.array(scan.kink_std)[real]
-        before = len(self.units.weights)
         self.units.add(weights, biases, output[real].T, errors[real], shifts)
-        return self.accepted(before) > 0
 
     def accepted(self, before: int) -> int:
         """Keep those of the units from ``before`` on that are some; returns how many."""
         config = self.config
         new = np.arange(before, len(self.units.weights))
         sure = confirm(
-            self.residual, self.units, new, self.level(), rng=self.rng, config=config.room
+            self.residual, self.units, new, self.noise, rng=self.rng, config=config.room
         )
         self.units.kept(np.append(np.ones(before, dtype=bool), sure))
         new = np.arange(before, len(self.units.weights))
-        size = np.linalg.norm(self.units.weights, axis=1)
-        if config.settle and self.slack() > config.tight * size.max(initial=0.0):
+        if self.settle_all and self.slack() > config.tight * self.size():
             new = self.settle(new)
         return len(new)
 
@@ -363,9 +363,10 @@ class OrthantSearch:
                     open_axes += 1
             units.open_axes = open_axes
             self.clean()
-            if config.settle:
-                self.settle(np.flatnonzero(~units.settled))
-        if config.settle and len(units.weights):
+            # Units that an axis met in a narrow piece hold up the search farther out.
+            rough = np.maximum(units.errors, units.shifts) > config.spurious * self.size()
+            self.settle(np.flatnonzero(~units.settled & (rough | self.settle_all)))
+        if self.settle_all and len(units.weights):
             self.corner_again()
 
     def corner_again(self) -> None:
@@ -375,11 +376,7 @@ class OrthantSearch:
         steps = safe_steps(
             units.biases[None], units.weights, self.config.room.parts[0], np.ones(1)
         )
-        found = measure_gradients(
-            self.residual, corner, self.residual(corner), steps, np.eye(k), self.noise,
-            rng=_Inward(self.rng), bounds=(np.zeros(k), np.full(k, np.inf)),
-            config=self.gradient_config,
-        )  # fmt: skip
+        found = self._gradients(self.residual, corner, self.residual(corner), steps, np.eye(k))
         if found.ok.all() and float(np.median(found.std)) < self.affine_error:
             units.linear += found.derivatives[0].T
             self.affine_error = float(np.median(found.std))
@@ -396,11 +393,3 @@ class OrthantSearch:
                 break
             new = True
         return new
-
-
-def recover_on_orthant(
-    ask: AskPoints, k: int, noise: NoiseModel, *, rng: np.random.Generator, **options: Any
-) -> OrthantUnits:
-    """Recover a depth-2 network from answers at points ``s >= 0``; see :class:`OrthantSearch`."""
-    (search := OrthantSearch(ask, k, noise, rng=rng, **options)).axes()
-    return search.units

@@ -4,6 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 
+from unrelu.extraction.deep_numbers import (
+    ALIKE,
+    CROSSINGS,
+    FINE,
+    LARGE,
+    PRECISE,
+    READ,
+    TRIES,
+    ZERO,
+)
 from unrelu.extraction.deep_room import RoomConfig
 
 __all__ = ["OrthantConfig"]
@@ -24,26 +34,24 @@ class OrthantConfig:
     then at these multiples of the last one that was answered."""
     corner: float = 0.05
     """First step of the gradient at the corner."""
-    accept: float = 20.0
+    accept: float = ZERO
     """Standard deviations within which the residual is zero."""
-    crossings: float = 0.5
+    crossings: float = CROSSINGS
     """Expected hyperplanes crossed by one chunk of gradient steps."""
     spread: tuple[float, ...] = (0.1, 0.3, 0.5, 0.7, 0.9)
     """Places within a piece that are compared for room."""
-    passes: int = 3
+    passes: int = TRIES
     """Searches of one axis to one distance, while its residual does not vanish."""
-    echo: float = 1e-5
+    echo: float = READ
     """Part of the way to a known unit's kink within which a new one is its trace, if it is also
     smaller than ``same`` times the unit: an error of the unit shows there."""
-    same: float = 1e-4
+    same: float = ALIKE
     """Angle between hyperplanes below which they are taken for one."""
-    spurious: float = 1e-7
+    spurious: float = FINE
     """Units smaller than this part of the largest one are traces of errors of others."""
     room: RoomConfig = dataclasses.field(default_factory=RoomConfig)
-    settle: bool = True
-    """Whether all units are measured again in the end."""
-    tight: float = 1e-9
+    tight: float = PRECISE
     """Error of the units, over their size, above which new ones are measured again at once: it
     is the tolerance of what follows."""
-    trace: float = 30.0
+    trace: float = LARGE
     """Kinks whose unit is smaller than this many errors of what is subtracted are traces."""

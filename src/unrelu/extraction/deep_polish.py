@@ -22,6 +22,9 @@ import numpy as np
 import scipy.linalg
 
 from unrelu._types import BoolArray, FloatArray, IntArray
+from unrelu.core.fit import FitConfig
+from unrelu.core.memory import BLOCK
+from unrelu.extraction.deep_numbers import LARGE, PLAIN, TRIES
 from unrelu.networks import ReLUNetwork
 
 __all__ = ["PolishConfig", "Polished", "gauge_mask", "polish"]
@@ -36,24 +39,24 @@ class PolishConfig:
 
     steps: int = 8
     """Gauss-Newton steps at most; the last ones halve an error that is rounding already."""
-    rows: int = 1024
-    """Rows of the Jacobian in memory at a time."""
+    batch_values: int = BLOCK
+    """Numbers of the Jacobian in memory at a time."""
     ridge: float = 1e-13
     """Added to the levelled normal matrix: what no answer determines stays as it is."""
-    inner: int = 120
+    inner: int = FitConfig().inner
     """Conjugate-gradient steps per Gauss-Newton step."""
     factorisations: int = 2
     """Times the normal matrix is formed at most: it is what a polish costs."""
     inner_accuracy: float = 1e-8
     """Relative gradient at which they stop."""
-    inner_enough: float = 1e-3
+    inner_enough: float = PLAIN
     """Relative gradient that must be reached, or the normal matrix is formed anew."""
-    robust: float = 30.0
+    robust: float = LARGE
     """Residuals above so many times the median one count as that many: a few points that a
     missing unit spoils must not bend the rest."""
     gain: float = 0.95
     """A step that leaves more than this part of the residual is the last."""
-    halvings: int = 5
+    halvings: int = TRIES
     """Times a step that raises the residual is shortened by four."""
 
 
@@ -156,7 +159,7 @@ def _normal_matrix(
     gates: list[BoolArray],
     weight: FloatArray,
     free: BoolArray,
-    rows: int,
+    batch_values: int,
 ) -> FloatArray:
     """Return ``J^T diag(weight^2) J`` over the free parameters.
 
@@ -168,6 +171,7 @@ def _normal_matrix(
     picked = weight if m == 1 else weight * signs
     index = np.flatnonzero(free)
     matrix = np.zeros((len(index), len(index)), order="F")
+    rows = max(1, batch_values // max(1, len(free)))
     for start in range(0, n, rows):
         part = slice(start, start + rows)
         delta = picked[part]
@@ -200,7 +204,7 @@ def _precondition(
     free: BoolArray,
     config: PolishConfig,
 ) -> _Preconditioner:
-    matrix = _normal_matrix(layers, inputs, gates, weight, free, config.rows)
+    matrix = _normal_matrix(layers, inputs, gates, weight, free, config.batch_values)
     level = np.sqrt(np.maximum(np.diagonal(matrix), np.finfo(np.float64).tiny))
     seen = level > 1e-14 * level.max()
     level = np.where(seen, level, np.inf)  # what nothing depends on is held

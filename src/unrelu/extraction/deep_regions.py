@@ -14,6 +14,7 @@ import numpy as np
 import scipy.optimize
 
 from unrelu._types import BoolArray, FloatArray, IntArray
+from unrelu.extraction.deep_numbers import ALIKE
 from unrelu.networks import ReLUNetwork
 
 __all__ = [
@@ -215,7 +216,7 @@ def beside_surfaces(network: ReLUNetwork, pool: FloatArray, count: int) -> IntAr
 
 
 def hold_unseen(
-    network: ReLUNetwork, points: FloatArray, free: Sequence[BoolArray], part: float = 1e-4
+    network: ReLUNetwork, points: FloatArray, free: Sequence[BoolArray], part: float = ALIKE
 ) -> list[BoolArray]:
     """Hold the second-layer units that the points do not determine.
 

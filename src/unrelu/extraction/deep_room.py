@@ -17,6 +17,7 @@ import numpy as np
 
 from unrelu._types import BoolArray, FloatArray, IntArray
 from unrelu.core.noise import NoiseModel
+from unrelu.extraction.deep_numbers import ALIKE, PLAIN, ZERO
 from unrelu.extraction.deep_units import OrthantUnits
 from unrelu.lines.gradients import GradientConfig, measure_gradients
 
@@ -38,15 +39,14 @@ class RoomConfig:
     """Parts of the room that are used, in turn, until a unit is confirmed: others that are not
     known yet may lie in it."""
     places: int = 5
-    rays: int = 8
-    aside: float = 1e-3
-    """Places at which a new unit is looked for, rays drawn for each, and how far to both sides
-    of the hyperplane, over the distance from the corner."""
+    aside: float = PLAIN
+    """Places at which a new unit is looked for, and how far to both sides of the hyperplane, over
+    the distance from the corner."""
     differ: float = 0.1
     """Part of its bend that may be missing there."""
-    accept: float = 20.0
+    accept: float = ZERO
     """Standard deviations within which a second difference is zero."""
-    agree: float = 1e-4
+    agree: float = ALIKE
     """Part of a unit that two measurements may differ by; a unit that was mistaken for
     another, or two for one, differs by about itself."""
 
@@ -144,15 +144,20 @@ def confirm(
 ) -> BoolArray:
     """Look whether units bend elsewhere on their hyperplanes as they should, ``(n,)``.
 
-    Three answers a place: the second difference across the hyperplane. A unit that was
-    put together from steps across others, or from two units, has its hyperplane elsewhere.
+    Four answers a place: the second difference across the hyperplane, and the slope beside it.
+    A unit that was put together from steps across others, or from two units, has its
+    hyperplane elsewhere.
+
+    Where it is right, what the first difference has beyond that slope is the error of the
+    unit's offset, which is corrected: a kink in a narrow piece tells it badly, and all that
+    follows would carry it along.
     """
     sure = np.zeros(len(which), dtype=bool)
     for _ in range(config.places):
         todo = np.flatnonzero(~sure)
         if len(todo) == 0:
             break
-        rays = [_directions(units.weights[j], config.rays, rng)[:1] for j in which[todo]]
+        rays = [_directions(units.weights[j], config.candidates, rng)[:1] for j in which[todo]]
         todo = todo[np.array([len(q) for q in rays]) > 0]
         if len(todo) == 0:
             break
@@ -161,12 +166,21 @@ def confirm(
         slope = np.einsum("nk,nk->n", units.weights[j], q)
         t = -units.biases[j] / slope
         h = config.aside * t
-        s = np.concatenate([(t + step * h)[:, None] * q for step in (0.0, 1.0, -1.0)])
-        middle, up, down = np.split(residual(s), 3)
+        s = np.concatenate([(t + step * h)[:, None] * q for step in (0.0, 1.0, -1.0, 2.0)])
+        middle, up, down, beyond = np.split(residual(s), 4)
         # The unit is subtracted: what bends is what is wrong about it.
         left = np.linalg.norm(up + down - 2.0 * middle, axis=1)
-        level = np.sqrt(6.0) * config.accept * noise.at(s[: len(j)]).max(axis=1)
-        sure[todo] = ~(left > config.differ * slope * h + level)
+        raw = noise.at(s[: len(j)]).max(axis=1)
+        fine = ~(left > config.differ * slope * h + np.sqrt(6.0) * config.accept * raw)
+        sure[todo] = fine
+        bent = np.einsum("nm,mn->n", up + down - 2.0 * middle, units.outputs[:, j])
+        moved = np.einsum("nm,mn->n", 3.0 * up - down - 2.0 * beyond, units.outputs[:, j])
+        error = np.sqrt(14.0) * raw + units.errors[j] * h
+        # An offset off by delta bends the residual by minus its size, and nothing else does.
+        whole = np.abs(bent + np.abs(moved)) <= config.accept * error
+        better = fine & whole & (error < units.shifts[j])
+        units.biases[j[better]] += moved[better]
+        units.shifts[j[better]] = error[better]
     return sure
 
 

@@ -15,9 +15,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from unrelu._types import FloatArray, IntArray
+from unrelu._types import BoolArray, FloatArray, IntArray
 from unrelu.core.noise import NoiseModel
 from unrelu.extraction.deep_layers import piece_centers
+from unrelu.extraction.deep_numbers import CROSSINGS, FAINT, FINE, PLAIN, TRIES
 from unrelu.lines.gates import combine, select_pieces
 from unrelu.lines.gradients import GradientConfig, measure_gradients, orthogonal_directions
 from unrelu.lines.kinks import LineScan
@@ -42,10 +43,10 @@ AskPoints = Callable[[FloatArray], FloatArray]
 class RowConfig:
     """Choices of the row step."""
 
-    crossings: float = 0.4
+    crossings: float = CROSSINGS
     crossings_many: float = 1.0
     """Expected hyperplanes crossed by one chunk of steps, with one and with several chunks."""
-    missing: float = 1e-6
+    missing: float = FAINT
     """Part of a gradient outside the known rows' span above which a row is missing. Rounding
     reaches 1e-9 in narrow pieces; a missing unit's part is of the order of its weight."""
     certain: float = 40.0
@@ -58,17 +59,17 @@ class RowConfig:
     confirmations: tuple[float, ...] = (2.0, 8.0, 40.0, 5.0, 200.0, 1000.0)
     confirmations_few: tuple[float, ...] = (8.0, 40.0, 400.0)
     """Distances of these places, over that of the row from the origin and the scale."""
-    shown: int = 3
+    shown: int = TRIES
     """Places at which a hyperplane must be there, if nothing changes at another."""
-    parallel: float = 1e-7
+    parallel: float = FINE
     """Angle below which rows are parallel."""
-    silent: float = 1e-6
+    silent: float = FAINT
     """Part of the change across parallel hyperplanes that still counts as none behind them."""
     surplus: float = 1.1
     """Equations per row in the lift."""
     sign_points: int = 8
     """Places at which the two sides of a hyperplane are compared, before it counts as flat."""
-    quiet: float = 1e-3
+    quiet: float = PLAIN
     """The off side of a unit may change the answer by this part of what the on side does."""
 
 
@@ -216,6 +217,28 @@ def measure_rows(
     std = np.median(found.std, axis=1) if len(local) else level / steps[:, None]
     used = np.median(np.abs(found.steps), axis=1) if len(local) else steps
     measured = PieceGradients(points, values, gradients, std, used)
+    good = found.ok
+    usable = PieceGradients(
+        *(getattr(measured, f.name)[good] for f in dataclasses.fields(measured))
+    )
+    return _rows(basis, line, scan, kinks, pieces, measured, good, own), usable
+
+
+def _rows(
+    basis: FloatArray,
+    line: SurveyLine,
+    scan: LineScan,
+    kinks: IntArray,
+    pieces: IntArray,
+    measured: PieceGradients,
+    good: BoolArray,
+    own: FloatArray,
+) -> Rows:
+    """Take the jumps of the gradient at kinks between two measured pieces.
+
+    ``own`` is the line's direction in the basis.
+    """
+    gradients, std = measured.gradients, measured.std
     place = {int(p): i for i, p in enumerate(pieces)}
     kinks = kinks[np.isin(kinks, pieces) & np.isin(kinks + 1, pieces)]
     left = np.array([place[int(k)] for k in kinks], dtype=np.intp)
@@ -230,16 +253,12 @@ def measure_rows(
     weights += np.multiply.outer(size, own) - np.multiply.outer(weights @ own, own)
     error = np.sqrt((std[left] ** 2 + std[right] ** 2).max(axis=1))
     length = np.linalg.norm(weights, axis=1)
-    keep = found.ok[left] & found.ok[right] & (length > 0.0)
-    rows = Rows(
+    keep = good[left] & good[right] & (length > 0.0)
+    return Rows(
         basis,
         weights[keep] / length[keep, None],
         error[keep] / length[keep],
         line.points(scan.kinks[kinks])[keep],
-    )
-    good = found.ok
-    return rows, PieceGradients(
-        *(getattr(measured, f.name)[good] for f in dataclasses.fields(measured))
     )
 
 

@@ -15,7 +15,8 @@ import numpy as np
 
 from unrelu._types import FloatArray, IntArray
 from unrelu.core.noise import NoiseModel
-from unrelu.extraction.deep_room import safe_steps
+from unrelu.extraction.deep_numbers import PLAIN, PRECISE
+from unrelu.extraction.deep_room import RoomConfig, safe_steps
 from unrelu.extraction.deep_rows import Rows
 from unrelu.lines.gradients import GradientConfig, measure_gradients
 
@@ -28,15 +29,15 @@ AskPoints = Callable[[FloatArray], FloatArray]
 class AgainConfig:
     """Choices of the second measurement."""
 
-    worst: float = 1e-9
+    worst: float = PRECISE
     """Error of a row, of unit length, above which it is measured again. The layers above are
     asked about a hair inside the orthant (1e-6), and errors that narrow pieces claim are up
     to a hundred times too small."""
-    places: int = 200
+    places: int = RoomConfig().candidates
     """Places of its hyperplane that are compared for room."""
     parts: tuple[float, ...] = (0.1, 0.02)
     """Parts of the room that are used, in turn: surfaces of later layers may be in it."""
-    agree: float = 1e-3
+    agree: float = PLAIN
     """How far a row may turn; with a surface between the two sides it turns by about one."""
 
 

@@ -31,7 +31,9 @@ import scipy.linalg
 
 from unrelu._types import BoolArray, FloatArray, IntArray
 from unrelu.core.noise import NoiseModel
+from unrelu.extraction.deep_numbers import CROSSINGS, FAINT, PRECISE, SURE
 from unrelu.extraction.deep_room import safe_steps
+from unrelu.extraction.deep_rows import RowConfig
 from unrelu.extraction.deep_units import OrthantUnits
 from unrelu.lines.gradients import GradientConfig, measure_gradients
 
@@ -44,20 +46,20 @@ AskPoints = Callable[[FloatArray], FloatArray]
 class SharpenConfig:
     """Choices of the correction."""
 
-    surplus: float = 1.12
+    surplus: float = RowConfig().surplus
     """Equations per unknown."""
     pool: int = 12
     """Inputs compared, over those asked."""
-    reach: float = 3.0
+    reach: float = SURE
     """They lie at up to so many times typical inputs: farther out there is more room."""
-    keep_off: float = 0.4
+    keep_off: float = CROSSINGS
     """Part of the way to the next known surface that a step may go."""
-    trust: float = 1e-6
+    trust: float = FAINT
     """Standard deviation of a row's error before: with larger ones the layers above would
     not have been found."""
-    off: float = 3.0
+    off: float = SURE
     """Errors of the layers above may be so many times what was claimed."""
-    precise: float = 1e-9
+    precise: float = PRECISE
     """Error claimed for the layers above, over their size, up to which they are taken as
     they are, and gradients for the rows suffice."""
 

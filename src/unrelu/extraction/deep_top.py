@@ -18,6 +18,7 @@ import numpy as np
 from unrelu._types import BoolArray, FloatArray
 from unrelu.core.noise import NoiseModel
 from unrelu.errors import BudgetExhausted
+from unrelu.extraction.deep_numbers import FAINT
 from unrelu.extraction.deep_units import OrthantUnits
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles.base import Meter, Oracle
@@ -29,9 +30,9 @@ __all__ = ["Cone", "TopConfig", "TopOracle", "attach"]
 class TopConfig:
     """Shape of the cone, and what the stage may cost."""
 
-    margin: float = 1e-6
+    margin: float = FAINT
     """Least distance of the corner from the origin, over the size of a unit row's output."""
-    tilt: float = 1e-6
+    tilt: float = FAINT
     """Least slope of the cone's edges away from the axes. A unit whose kink lies only in the
     sliver between is missed, with a probability of about tilt times d1 d2."""
     off: float = 10.0

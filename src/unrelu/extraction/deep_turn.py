@@ -10,13 +10,14 @@ from __future__ import annotations
 import numpy as np
 
 from unrelu.core.signs import sign_patterns
+from unrelu.extraction.deep_numbers import FAINT
 from unrelu.networks import ReLUNetwork
 
 __all__ = ["turn_units"]
 
 
 def turn_units(
-    network: ReLUNetwork, ordinary: int, *, tolerance: float = 1e-6
+    network: ReLUNetwork, ordinary: int, *, tolerance: float = FAINT
 ) -> ReLUNetwork | None:
     """Return the same function without the units that carry an affine term.
 

@@ -40,6 +40,13 @@ class OrthantUnits:
     open_axes: int = 0
     settled: BoolArray = dataclasses.field(default_factory=lambda: np.zeros(0, dtype=bool))
 
+    @staticmethod
+    def affine(linear: FloatArray, constant: FloatArray) -> OrthantUnits:
+        """Return an affine function, without a unit."""
+        m, k = linear.shape
+        none = np.empty(0)
+        return OrthantUnits(linear, constant, np.empty((0, k)), none, np.empty((m, 0)), none, none)
+
     def __call__(self, s: FloatArray) -> FloatArray:
         """Evaluate at ``(n, k)``; returns ``(n, m)``."""
         active = np.maximum(s @ self.weights.T + self.biases, 0.0)

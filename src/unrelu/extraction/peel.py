@@ -33,10 +33,12 @@ The loop
 ==========================================  =================================================
 the view through known layers               :class:`unrelu.extraction.prefix.Prefix`
 lines, kinks, jumps of the gradient         :mod:`unrelu.extraction.peel_lines`
-rows: read, grouped, tested elsewhere       :mod:`unrelu.extraction.peel_rows`
+rows: read, grouped, tested elsewhere       :mod:`unrelu.extraction.peel_find`, ``peel_rows``
 weights that no crossing has shown          :mod:`unrelu.extraction.peel_weights`
-signs: the sparsest combination of rows     :mod:`unrelu.extraction.peel_signs`
+signs: the sparsest combination of rows     :mod:`unrelu.extraction.peel_orient`, ``peel_signs``
+signs of a layer wider than the input       :mod:`unrelu.extraction.peel_surfaces`
 the last hidden layer, by a regression      :mod:`unrelu.extraction.peel_top`
+all fitted, contradictions, certificate     :mod:`unrelu.extraction.peel_end`
 ==========================================  =================================================
 
 Units that are hard
@@ -59,92 +61,71 @@ from typing import Any, Literal
 
 import numpy as np
 
-from unrelu._random import RandomState, as_generator
+from unrelu._random import RandomState
 from unrelu._types import FloatArray
-from unrelu.core.breakdown import Breakdown, as_breakdown
 from unrelu.core.explain import explained
-from unrelu.core.record import Remembered, remembered, with_plan
-from unrelu.errors import BudgetExhausted
-from unrelu.extraction.deep_answers import NotFinite, as_log_odds
-from unrelu.extraction.deep_certify import Verdict, certify_network
-from unrelu.extraction.peel_run import Layer, Peeling
+from unrelu.core.run import Run
+from unrelu.extraction.deep_answers import NotFinite
+from unrelu.extraction.deep_certify import DeepCertifyConfig, Verdict
+from unrelu.extraction.deep_numbers import TRIES
+from unrelu.extraction.deep_rows import Rows
+from unrelu.extraction.deep_session import Session
+from unrelu.extraction.peel_end import certified, close, contradicted, sharpen
+from unrelu.extraction.peel_find import complete, find_rows
+from unrelu.extraction.peel_layer import Layer
+from unrelu.extraction.peel_orient import orient
+from unrelu.extraction.peel_result import AnyDepthResult
+from unrelu.extraction.peel_rows import Row
+from unrelu.extraction.peel_run import MOST_LINES, Peeling
 from unrelu.extraction.peel_top import Closed
 from unrelu.extraction.prefix import Prefix
 from unrelu.extraction.price import price_any_depth
-from unrelu.networks import Network, ReLUNetwork
+from unrelu.networks import ReLUNetwork
 from unrelu.oracles import as_oracle
 from unrelu.oracles.wrappers import LogOdds
-from unrelu.progress import Progress, as_progress
-from unrelu.result import Certificate, Provenance, RecoveryResult, Status
+from unrelu.progress import Progress
+from unrelu.result import Certificate, Status
 
-__all__ = ["AnyDepthResult", "extract_any_depth"]
+__all__ = ["AnyDepthResult", "Ended", "extract_any_depth", "peel_over"]
 
 EXPLAINED = 0.97
 """Part of the gradients that a layer's rows must explain before the next is looked for."""
-LAST, MOSTLY, OPEN = 0.98, 0.5, 0.03
+LAST, MOSTLY = 0.98, 0.5
 """Part of the answers that a regression on a layer must explain for it to be the last; where
-nearly all kinks are explained, no more than ``OPEN`` left, most of the answers are enough."""
+nearly all kinks are explained, as many as gradients, most of the answers are enough."""
 MOST_LAYERS = 12
 """Hidden layers looked for at most."""
-LINES_FIRST, LINES_EACH = 1, 3
-"""Lines traced before the first layer is looked for, and so many more before each of the next
-two: rows that several crossings complete need no more queries."""
+LINES_EACH = TRIES
+"""One line is traced before the first layer is looked for, and so many more before each of the
+next two: rows that several crossings complete need no more queries."""
 PATIENCE = 8
 """Every so many rounds a network that some answers contradict is certified all the same, and
 so many in a row may add neither a unit, nor a weight or a sign of one."""
-ROUNDS = 40
-"""Rounds at most; the price ends a run before, as a rule."""
-EXACT = 1e-10
+EXACT = DeepCertifyConfig().exact
 """Noise over the spread of answers up to which rows can be read through several layers."""
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
-class AnyDepthResult(RecoveryResult):
-    """A network of any depth, or the layers of it that were found.
+@dataclasses.dataclass(frozen=True)
+class Ended:
+    """How a search ended.
 
     Attributes
     ----------
+    status, message
+        As in the result.
+    network
+        In the units that were worked with.
+    certificate
+        Of the network.
     widths
-        Of the hidden layers found, joined by dashes.
-    hidden_layers
-        How many were found; those of which signs are missing count.
-    numbers
-        Their rows, one layer after the other, each row with its bias last.
-    signed
-        Whether a layer's signs are known, one number per layer.
-    confirmed, places
-        Per layer: at how many places far from where they were read its rows showed a kink just
-        where they predict it, and how many places were asked.
-    explains
-        Per layer: the part of the gradients that its rows explain.
-    lines
-        Lines and parts of lines that were traced.
-    noise
-        Standard deviation of an answer's error, at typical inputs.
-    answers
-        ``"values"`` or ``"log-odds"``: what the network computes.
+        Of the hidden layers found, as far as they switch; the last is that of the last.
     """
 
-    widths: str = ""
-    hidden_layers: int = 0
-    numbers: FloatArray = dataclasses.field(default_factory=lambda: np.empty(0))
-    signed: FloatArray = dataclasses.field(default_factory=lambda: np.empty(0))
-    confirmed: FloatArray = dataclasses.field(default_factory=lambda: np.empty(0))
-    places: FloatArray = dataclasses.field(default_factory=lambda: np.empty(0))
-    explains: FloatArray = dataclasses.field(default_factory=lambda: np.empty(0))
-    lines: int = 0
-    noise: float = 0.0
-    answers: str = "values"
-
-    def layers(self, input_dim: int) -> list[tuple[FloatArray, FloatArray]]:
-        """Return the layers found as ``(W, b)``, rows of unit length, the first one first."""
-        found, start, below = [], 0, input_dim
-        for width in [int(w) for w in self.widths.split("-") if w]:
-            stop = start + width * (below + 1)
-            rows = self.numbers[start:stop].reshape(width, below + 1)
-            found.append((rows[:, :-1], rows[:, -1]))
-            start, below = stop, width
-        return found
+    status: Status
+    message: str
+    network: ReLUNetwork | None = None
+    certificate: Certificate | None = None
+    widths: tuple[int, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,21 +150,21 @@ class Pass:
 
 def peel(run: Peeling, depth: int | None) -> Pass:
     """Go through the layers once, with all that was asked so far."""
-    prefix = Prefix(run.domain.dimension)
-    nothing = np.empty((0, run.domain.dimension))
+    prefix = Prefix(run.session.domain.dimension)
+    nothing = np.empty((0, run.session.domain.dimension))
     for i in range(MOST_LAYERS):
         layer = run.layer(i)
         run.prefix = prefix
-        run.trace_until(LINES_FIRST + LINES_EACH * min(i, 2), layer)
-        run.find_rows(layer, prefix)
+        run.trace_until(1 + LINES_EACH * min(i, 2), layer)
+        find_rows(run, layer, prefix)
         if not layer.rows:
             return Pass(None, f"no unit of hidden layer {i + 1} was found", nothing, nothing)
-        run.complete(layer, prefix)
-        closed = run.close(layer, prefix) if depth in {None, i + 2} else None
+        complete(run, layer, prefix)
+        closed = close(run, layer, prefix) if depth in {None, i + 2} else None
         opened = run.open_kinks(i, layer, closed)
-        if closed is not None and closed.share >= (LAST if opened > OPEN else MOSTLY):
+        if closed is not None and closed.share >= (LAST if opened > 1.0 - EXPLAINED else MOSTLY):
             return Pass(closed, "", nothing, nothing)
-        found = run.orient(layer, prefix)
+        found = orient(run, layer, prefix)
         if not layer.oriented or found.share < EXPLAINED:
             points = run.pieces().points
             bad, good = points[found.unexplained], points[found.fitting]
@@ -239,65 +220,64 @@ def extract_any_depth(
     """
     shown = as_oracle(oracle)
     odds = shown if isinstance(shown, LogOdds) and answers != "values" else None
-    target = remembered(shown if odds is None else odds.inner)
-    if budget is not None:
-        target.meter.budget = budget
-    run = Peeling(target, as_generator(rng), as_progress(progress))
-    provenance = Provenance(
+    run = Run(
+        oracle if odds is None else odds.inner,
         algorithm="extract_any_depth",
-        seed=rng if isinstance(rng, int) else None,
+        rng=rng,
         options={"answers": answers, "depth": depth},
-        target=target.identity,
+        budget=budget,
+        progress=progress,
     )
-    end = _Ended(Status.NUMERICAL_FAILURE, "")
-    try:
-        with as_breakdown():
-            view = odds
-            if view is None:
-                with run.stage("calibration"):
-                    view = as_log_odds(target, answers, run.rng, run.answers)
-            run.look(view)
-            end = _begin(run, target) or _rounds(run, depth)
-    except BudgetExhausted as error:
-        message = f"{error}; what was found until then is returned"
-        end = _Ended(Status.BUDGET_EXHAUSTED, message, run.network, run.certificate)
-    except NotFinite:
-        end = _Ended(Status.ASSUMPTION_VIOLATED, "some answers are not finite numbers")
-    except Breakdown as error:
-        end = _Ended(Status.NUMERICAL_FAILURE, str(error))
-    result = _result(run, end, provenance, target.output_dim)
-    result = with_plan(explained(target, result, result.answers), target, oracle)
-    if odds is not None and result.network is not None and odds.output_dim > 1:
-        result = dataclasses.replace(result, network=_without(result.network, odds.reference))
-    return result
+    session = Session(run)
+    peeling = Peeling(session)
+
+    def stopped(status: Status, message: str) -> AnyDepthResult:
+        return _result(peeling, Ended(status, message, peeling.network, peeling.certificate))
+
+    def steps() -> AnyDepthResult:
+        try:
+            session.look(answers, odds)
+            return _result(peeling, _begin(peeling) or _rounds(peeling, depth))
+        except NotFinite:
+            return stopped(Status.ASSUMPTION_VIOLATED, "some answers are not finite numbers")
+
+    result = run.ended(
+        steps, stopped, lambda result: explained(run.target, result, result.answers)
+    )
+    return session.as_asked(result, odds)
 
 
-@dataclasses.dataclass(frozen=True)
-class _Ended:
-    """How a run ended."""
+def peel_over(session: Session, rows: Rows | None = None, *, depth: int | None = None) -> Ended:
+    """Peel a target of which first-layer hyperplanes may be known, up to their signs."""
+    run = Peeling(session)
+    if rows is None:
+        return _begin(run) or _rounds(run, depth)
+    layer = Layer()
+    theta = np.column_stack([rows.weights @ rows.basis, rows.biases])
+    known = np.ones(theta.shape[1], dtype=bool)
+    for row, std, anchor in zip(theta, rows.std, rows.anchors, strict=True):
+        layer.rows.append(Row(row, known, float(std), 1, anchor[None]))
+    run.layers.append(layer)
+    run.deepest = run.prefix.with_layer(*layer.arrays())
+    return _begin(run) or _rounds(run, depth)
 
-    status: Status
-    message: str
-    network: ReLUNetwork | None = None
-    certificate: Certificate | None = None
 
-
-def _begin(run: Peeling, target: Remembered) -> _Ended | None:
+def _begin(run: Peeling) -> Ended | None:
     """Trace a line, plan the price, and see whether the answers are what the loop needs."""
     traced = run.trace_line()
     if traced is None:
-        return _Ended(
+        return Ended(
             Status.ASSUMPTION_VIOLATED,
             "a line shows too many kinks, or its probabilities underflow: the answers are not "
             "piecewise affine with few pieces (smooth activations, noise), or not readable",
         )
+    target = run.session.run.target
     kinks = len(traced.scan.kinks)
     target.allowance.plan(price_any_depth(target.input_dim, target.output_dim, kinks))
     spread = run.pieces().values.std(axis=0)
-    assert run.noise is not None
-    rough = float((run.noise.absolute / np.where(spread > 0.0, spread, 1.0)).max())
+    rough = float((run.session.noise.absolute / np.where(spread > 0.0, spread, 1.0)).max())
     if rough > EXACT:
-        return _Ended(
+        return Ended(
             Status.ASSUMPTION_VIOLATED,
             f"the answers' noise is {rough:.2g} of their spread: rows can be read through "
             "several layers from float64 answers only",
@@ -305,12 +285,12 @@ def _begin(run: Peeling, target: Remembered) -> _Ended | None:
     return None
 
 
-def _rounds(run: Peeling, depth: int | None) -> _Ended:
+def _rounds(run: Peeling, depth: int | None) -> Ended:
     """Pass after pass, with more lines where something is missing, until a certificate holds."""
     reached = Pass(None, "nothing was found", np.empty((0, 0)), np.empty((0, 0)))
     verdict: Verdict | None = None
     most, since = 0, 0
-    for turn in range(ROUNDS):
+    for turn in range(MOST_LINES):
         reached = peel(run, depth)
         run.settle()
         bad, good = reached.bad, reached.good
@@ -319,22 +299,27 @@ def _rounds(run: Peeling, depth: int | None) -> _Ended:
         if turn - since > PATIENCE:
             break
         if reached.closed is not None:
-            run.sharpen(reached.closed)
-            bad, good = run.contradicted()
-            if len(bad) == 0 or turn + 1 == ROUNDS or turn % PATIENCE == PATIENCE - 1:
-                verdict = _certified(run)
+            network, bad, good = _explaining(run, reached.closed)
+            run.network = network
+            if len(bad) == 0 or turn + 1 == MOST_LINES or turn % PATIENCE == PATIENCE - 1:
+                verdict = certified(run, network)
+                run.certificate = verdict.certificate
                 if not verdict.message and len(bad) == 0:
                     message = f"all layers were found and agree; {verdict.certificate}"
-                    return _Ended(Status.RECOVERED, message, run.network, verdict.certificate)
+                    widths = tuple(len(layer.rows) for layer in _found(run))
+                    return Ended(Status.RECOVERED, message, network, run.certificate, widths)
                 if verdict.message:
                     over = verdict.over
                     bad, good = verdict.points[over > 1.0], verdict.points[over <= 1.0]
         if turn % 3 < 2 and len(bad) and len(good):
             run.between(bad, good)
+        elif len(run.traced) >= MOST_LINES and len(bad) == 0:
+            break
         else:
             run.trace_line()
     message = reached.message if verdict is None else verdict.message
-    return _Ended(Status.PARTIAL, message, run.network, run.certificate)
+    widths = tuple(len(layer.rows) for layer in _found(run))
+    return Ended(Status.PARTIAL, message, run.network, run.certificate, widths)
 
 
 def _numbers_known(layers: Sequence[Layer]) -> int:
@@ -343,40 +328,39 @@ def _numbers_known(layers: Sequence[Layer]) -> int:
     return weights + sum(int(np.count_nonzero(layer.signs)) for layer in layers)
 
 
-def _certified(run: Peeling) -> Verdict:
-    assert run.network is not None
-    assert run.noise is not None
-    with run.stage("certificate"):
-        verdict = certify_network(
-            run.oracle, run.network, run.noise, rng=run.rng, units=run.oracle.units
-        )
-    run.certificate = verdict.certificate
-    return verdict
+def _explaining(run: Peeling, closed: Closed) -> tuple[ReLUNetwork, FloatArray, FloatArray]:
+    """Return the network, fitted where that helps, and the inputs that it misses and explains.
+
+    A fit that lacks a unit bends all others: what it misses would lead nowhere.
+    """
+    bad, good = contradicted(run, closed.network)
+    if closed.share >= LAST:
+        network = sharpen(run, closed)
+        missed, explained_ones = contradicted(run, network)
+        if len(missed) <= len(bad):
+            return network, missed, explained_ones
+    return closed.network, bad, good
 
 
-def _result(run: Peeling, end: _Ended, provenance: Provenance, outputs: int) -> AnyDepthResult:
-    layers = [layer for layer in run.layers[: run.prefix.depth + 1] if layer.rows]
-    network = end.network
-    if network is not None:
-        network = _in_units(network, run.oracle.units)
-        if network.output_dim != outputs:
-            network = _with_reference(network, run.reference)
+def _found(run: Peeling) -> list[Layer]:
+    """Return the layers of which rows were found."""
+    return [layer for layer in run.layers[: run.prefix.depth + 1] if layer.rows]
+
+
+def _result(run: Peeling, end: Ended) -> AnyDepthResult:
+    layers, session = _found(run), run.session
     found = [np.column_stack(layer.arrays()) for layer in layers]
     message = end.message
     if end.status is not Status.RECOVERED and layers:
         message += f"; {_told(layers)}"
-    noise = 0.0
-    if run.noise is not None:
-        level = run.noise.std(np.array([run.domain.scale])) * run.oracle.units
-        noise = float(level.max())
     return AnyDepthResult(
         status=end.status,
         message=message,
-        queries=run.oracle.queries,
-        provenance=provenance,
-        network=network,
+        queries=session.oracle.queries,
+        provenance=session.run.provenance,
+        network=None if end.network is None else session.network_of_target(end.network),
         certificate=end.certificate,
-        stages=tuple(run.stages),
+        stages=tuple(session.run.stages),
         widths="-".join(str(len(rows)) for rows in found),
         hidden_layers=len(found),
         numbers=np.concatenate([np.empty(0), *(rows.ravel() for rows in found)]),
@@ -385,8 +369,8 @@ def _result(run: Peeling, end: _Ended, provenance: Provenance, outputs: int) -> 
         places=np.array([float(layer.places) for layer in layers]),
         explains=np.array([layer.explains for layer in layers]),
         lines=len(run.traced),
-        noise=noise,
-        answers="log-odds" if run.oracle.log_odds else "values",
+        noise=session.noise_of_target(),
+        answers="log-odds" if session.oracle.log_odds else "values",
     )
 
 
@@ -399,33 +383,3 @@ def _told(layers: list[Layer]) -> str:
         for i, layer in enumerate(layers)
     ]
     return "found: " + ", ".join(parts)
-
-
-def _in_units(network: ReLUNetwork, units: FloatArray) -> ReLUNetwork:
-    """Return the network of the target's own answers."""
-    skip = None if network.skip is None else units[:, None] * network.skip
-    return ReLUNetwork(
-        [*network.weights[:-1], units[:, None] * network.weights[-1]],
-        [*network.biases[:-1], units * network.biases[-1]],
-        skip,
-    )
-
-
-def _with_reference(network: ReLUNetwork, at: int) -> ReLUNetwork:
-    """Give log-odds of several classes their reference back, as a zero logit."""
-    skip = None if network.skip is None else np.insert(network.skip, at, 0.0, axis=0)
-    return ReLUNetwork(
-        [*network.weights[:-1], np.insert(network.weights[-1], at, 0.0, axis=0)],
-        [*network.biases[:-1], np.insert(network.biases[-1], at, 0.0)],
-        skip,
-    )
-
-
-def _without(network: Network, output: int) -> ReLUNetwork:
-    """Leave an output out: log-odds were asked for, which have none of the reference."""
-    skip = None if network.skip is None else np.delete(network.skip, output, axis=0)
-    return ReLUNetwork(
-        [*network.weights[:-1], np.delete(network.weights[-1], output, axis=0)],
-        [*network.biases[:-1], np.delete(network.biases[-1], output)],
-        skip,
-    )

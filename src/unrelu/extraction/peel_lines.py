@@ -17,6 +17,7 @@ import numpy as np
 from unrelu._types import BoolArray, FloatArray, IntArray
 from unrelu.core.noise import NoiseModel
 from unrelu.extraction.deep_layers import piece_centers
+from unrelu.extraction.deep_numbers import CROSSINGS, FINE
 from unrelu.extraction.prefix import Prefix
 from unrelu.lines.gradients import measure_gradients
 from unrelu.lines.kinks import LineScan
@@ -35,11 +36,11 @@ __all__ = [
 
 AskPoints = Callable[[FloatArray], FloatArray]
 
-RANK = 1e-7
+RANK = FINE
 """Singular values below this part of the largest are zero: rows are known to about 1e-9."""
-EXPECTED = 0.4
+EXPECTED = CROSSINGS
 """Hyperplanes that the steps of one gradient may be expected to cross."""
-SAME_PLACE = 1e-7
+SAME_PLACE = FINE
 """A kink nearer to a known unit's surface than this, over its input's norm, is that unit's."""
 
 
@@ -78,7 +79,8 @@ class Crossings:
     normals
         Unit vectors along the jump of the gradient, ``(k, d)``; zero where not measured.
     outputs
-        The answers' part of the jump, a unit vector times its size, ``(k, m)``.
+        The answers' part of the jump, a unit vector times its size, ``(k, m)``: along the line
+        that crossed, so that it has the sign of the unit's outgoing weights.
     errors
         Error of the normal, ``(k,)``; infinite where it was not measured.
     """
@@ -294,5 +296,8 @@ def _jumps(line: SurveyLine, scan: LineScan, pieces: Pieces, wanted: BoolArray) 
         # A kink of one unit bends all outputs along one normal.
         if s[0] <= 0.0 or (m > 1 and s[1:].max() > 1e-4 * s[0] + 30.0 * noise):
             continue
-        normals[i], outputs[i], errors[i] = right[0], left[:, 0] * s[0], noise / s[0]
+        # Taken along the line the answers bend as the unit's outgoing weights say.
+        sign = 1.0 if right[0] @ line.direction > 0.0 else -1.0
+        normals[i], outputs[i] = sign * right[0], sign * s[0] * left[:, 0]
+        errors[i] = noise / s[0]
     return Crossings(points, normals, outputs, errors)

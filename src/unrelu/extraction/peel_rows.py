@@ -20,6 +20,7 @@ import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
 from unrelu.core.noise import NoiseModel
+from unrelu.extraction.deep_numbers import ALIKE, LARGE, PLAIN, READ, TRIES
 from unrelu.extraction.peel_lines import Crossings
 from unrelu.extraction.prefix import Prefix
 
@@ -35,16 +36,18 @@ __all__ = [
 
 AskPoints = Callable[[FloatArray], FloatArray]
 
-WELL = 1e-4
+WELL = ALIKE
 """Least singular value of the Jacobian over its largest, where a row is read from a jump."""
-AGREE = 1e-5
+AGREE = READ
 """Largest disagreement of two readings of one row of unit length, beside their errors."""
-PRECISE, READ, LOOSE = 1e-12, 1e-8, 1e-5
+NEWTON = 12
+"""Steps that take a point onto a surface, piece by piece."""
+PLACED_TO, KNOWN_TO = 1e-12, 1e-8
 """How precisely a kink's place is known, over the norm of its input, and what entries of a row
-may be off where places tell nothing better: as read, and just found."""
-WRONG = 30.0
+may be off where places tell nothing better: as read; :data:`AGREE` where just found."""
+WRONG = LARGE
 """Deviations of this many times that, on average, come from a place that is not the row's."""
-SHARED = 3
+SHARED = TRIES
 """Numbers that two readings must share to be compared: one is lost to their scale, and two
 that agree by chance to :data:`AGREE` are not met."""
 
@@ -173,11 +176,11 @@ def refit_row(row: Row, prefix: Prefix, fresh: int | None = None) -> Row:
     fine &= slope > 0.0
     rows = np.concatenate([seen.heights, np.ones((len(slope), 1))], axis=1)[fine]
     far = 1.0 + np.linalg.norm(row.places[fine], axis=1)
-    rows = rows[:, row.known] / (PRECISE * slope[fine] * far)[:, None]
+    rows = rows[:, row.known] / (PLACED_TO * slope[fine] * far)[:, None]
     theta = row.theta[row.known]
-    loose = np.full(len(theta), READ)
+    loose = np.full(len(theta), KNOWN_TO)
     if fresh is not None:
-        loose[np.flatnonzero(np.flatnonzero(row.known) == fresh)] = LOOSE
+        loose[np.flatnonzero(np.flatnonzero(row.known) == fresh)] = AGREE
     change, cost = _moved(rows, theta, loose)
     while cost > WRONG**2 * len(rows) and len(rows) > 1:
         # A place where another unit's kink was met: the one without which all fits best.
@@ -234,7 +237,7 @@ def group_rows(readings: list[Row], known: list[Row]) -> list[Row]:
 
 
 def onto_surface(
-    row: Row, prefix: Prefix, starts: FloatArray, *, steps: int = 12
+    row: Row, prefix: Prefix, starts: FloatArray, *, steps: int = NEWTON
 ) -> tuple[FloatArray, FloatArray]:
     """Move points onto a row's surface by Newton steps; returns those that arrived.
 
@@ -290,7 +293,7 @@ class SurfaceTest:
         return float(self.there.mean()) if len(self.there) else 0.0
 
 
-STEP = 1e-3
+STEP = PLAIN
 """Distance of the points beside a predicted kink, over the norm of the input: so near that
 other kinks seldom lie between, so far that slopes are precise."""
 PLACED = 2e-3

@@ -19,27 +19,27 @@ from collections.abc import Sequence
 import numpy as np
 
 from unrelu._types import FloatArray, IntArray
+from unrelu.extraction.deep_numbers import FAINT
 from unrelu.extraction.peel_lines import Pieces
 from unrelu.extraction.peel_rows import Row
+from unrelu.extraction.peel_surfaces import SPARE
 from unrelu.extraction.prefix import Prefix
 
 __all__ = ["Orientation", "orient_rows"]
 
-VANISHES = 1e-6
+VANISHES = FAINT
 """A coefficient's part of the gradient below which it is zero, beside the noise."""
 GUESSES = 200
 MOST_FREE = 8
 """Guesses a piece, and free coefficients up to which it is tried: with half of the units off,
 2^(n-r) guesses are expected to be needed."""
-ENOUGH = 250
+ENOUGH = GUESSES
 """Pieces that are looked at, those of the highest rank."""
 SILENT = 8
 """Pieces on one side of a row without a sign of it, after which it is off there: where a unit
 is on it shows in most gradients."""
 RARE = 0.1
 """Part of the pieces below which a side of a row is rare."""
-SPARE = 2
-"""Coefficients that must vanish beyond those that were guessed to."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +68,12 @@ class Orientation:
     asked: int
     unexplained: IntArray
     fitting: IntArray
+
+    @staticmethod
+    def told(signs: FloatArray) -> Orientation:
+        """Return signs that gradients did not have to tell."""
+        none = np.empty(0, dtype=np.int64)
+        return Orientation(signs, none, none, 1, 1, none, none)
 
     @property
     def share(self) -> float:

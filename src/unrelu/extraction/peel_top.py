@@ -18,15 +18,16 @@ import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
 from unrelu.core.signs import sign_patterns
+from unrelu.extraction.deep_numbers import ALIKE, READ
 from unrelu.extraction.peel_rows import Row
 from unrelu.extraction.prefix import Prefix
 from unrelu.networks import ReLUNetwork
 
 __all__ = ["Closed", "close_layers"]
 
-FITS = 1e-5
+FITS = READ
 """Deviation over the spread of answers up to which the regression explains one."""
-LEFT = 1e-4
+LEFT = ALIKE
 """Part of the linear term that may be left where all signs are right."""
 MOST_BLIND = 5
 """Rows with weights that are not known, up to which both sides are tried for each."""

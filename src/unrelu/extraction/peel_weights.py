@@ -15,29 +15,29 @@ import numpy as np
 
 from unrelu._types import FloatArray
 from unrelu.core.noise import NoiseModel
-from unrelu.extraction.peel_rows import Row, onto_surface, refit_row, test_surface
+from unrelu.extraction.deep_numbers import FAINT, PLAIN, TRIES
+from unrelu.extraction.peel_rows import NEWTON, Row, onto_surface, refit_row, test_surface
 from unrelu.extraction.prefix import Prefix
 
 __all__ = ["complete_row"]
 
 AskPoints = Callable[[FloatArray], FloatArray]
 
-BEYOND = 1e-3
+BEYOND = PLAIN
 """How far beyond a unit's surface its weight is measured, over the norm of the input: the
 displacement is as precise as this is large, and other kinks are the rarer the less it is."""
 WINDOW = 4.0
 """Weights up to this many times the row's largest are looked for."""
-PLACES = 3
-TRIES = 3
+PLACES = TRIES
 """Places asked at in one go, of which two must agree, and how often in vain."""
 SHARPEN = 2
 """Places at which a weight is measured again."""
-AGREE = 1e-6
+AGREE = FAINT
 """How well, over one and the weight."""
 
 
 def _meeting(
-    row: Row, unit: int, prefix: Prefix, starts: FloatArray, *, steps: int = 12
+    row: Row, unit: int, prefix: Prefix, starts: FloatArray, *, steps: int = NEWTON
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Find points on a row's surface a little beyond that of a unit of the last known layer.
 

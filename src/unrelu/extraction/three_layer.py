@@ -31,7 +31,7 @@ beside the ``second_width`` units found.
 Map to the paper
 ----------------
 ===========================================  ====================================
-3.5.1, candidate hyperplanes on a line       :meth:`FirstLayer.search_line`
+3.5.1, candidate hyperplanes on a line       :func:`unrelu.extraction.deep_first.search_line`
 3.5.2, Algorithm 7, layer of a hyperplane    :func:`unrelu.extraction.deep_layers.find_first_layer`
 FIND_HP, Algorithm 3, for the first layer    :func:`unrelu.extraction.deep_rows.measure_rows`
 3.5.3, signs by z orthogonal to other rows   :func:`unrelu.extraction.deep_signs.orient_rows`
@@ -48,8 +48,8 @@ Deviations
 - Flat spots are inconclusive, and another place is tried.
 - Rows are measured in a random subspace of a few more than d1 dimensions and
   lifted: every gradient is a combination of the rows.
-- Hyperplanes parallel to a row are left to the second layer first; where that fails they
-  are rows, W has no right inverse, and the way below for d1 > d is taken.
+- Hyperplanes parallel to a row are left to the second layer first; where that fails the
+  layers are peeled as below for d1 > d.
 - A gradient outside the span of the rows found shows that one is missing; more
   lines are searched, orthogonal to the rows known.
 - The orthant is entered by a hair, so that errors of W stay affine.
@@ -60,14 +60,13 @@ Deviations
   did, are measured again where their hyperplanes are far from all others
   (:mod:`unrelu.extraction.deep_rows_again`, :mod:`unrelu.extraction.deep_room`), and few
   gradients correct both layers at the end (:mod:`unrelu.extraction.deep_sharpen`): no
-  system grows with the number of parameters. Small networks are fitted to all answers
-  gathered instead, at no query (:mod:`unrelu.extraction.deep_polish`).
+  system grows with the number of parameters. Smaller networks are fitted to all answers
+  gathered instead, and to some at typical inputs (:mod:`unrelu.extraction.deep_polish`).
 - A certificate that fails is data: units are searched towards its points, all is refined
   again, and a fresh certificate decides.
-- Where W has no right inverse (d1 > d) the top layers cannot be asked on their own.
-  Second-layer units are then put together from the places where lines cross
-  their surfaces, which also tells the signs of the first layer
-  (:mod:`unrelu.extraction.deep_surfaces`).
+- Where W has no right inverse (d1 > d) the top layers cannot be asked on their own. They
+  are peeled then, as in a network of any depth, from the places where lines cross their
+  surfaces (:mod:`unrelu.extraction.peel`), which also tell the signs of the first layer.
 """
 
 from __future__ import annotations
@@ -77,22 +76,23 @@ from typing import Any, Literal
 
 import numpy as np
 
-from unrelu._random import RandomState, as_generator
+from unrelu._random import RandomState
 from unrelu._types import FloatArray
 from unrelu.core.breakdown import Breakdown, as_breakdown
 from unrelu.core.explain import explained
-from unrelu.core.record import remembered, with_plan
-from unrelu.errors import BudgetExhausted
+from unrelu.core.run import Run
 from unrelu.extraction.deep_answers import NotFinite, Saturated
+from unrelu.extraction.deep_candidate import Candidate, recover_top
+from unrelu.extraction.deep_certify import Verdict
+from unrelu.extraction.deep_first import FirstLayer, find_rows, orient
+from unrelu.extraction.deep_session import Session
+from unrelu.extraction.peel import Ended, peel_over
 from unrelu.extraction.price import price_three_layer
 from unrelu.extraction.three_layer_config import Failed, ThreeLayerConfig
-from unrelu.extraction.three_layer_stages import Extraction
-from unrelu.networks import Network, ReLUNetwork
 from unrelu.oracles import as_oracle
-from unrelu.oracles.base import Oracle
 from unrelu.oracles.wrappers import LogOdds
-from unrelu.progress import Progress, as_progress
-from unrelu.result import Certificate, Provenance, RecoveryResult, Status
+from unrelu.progress import Progress
+from unrelu.result import RecoveryResult, Status
 
 __all__ = ["ThreeLayerConfig", "ThreeLayerResult", "extract_three_layer"]
 
@@ -103,6 +103,10 @@ SATURATED = (
 PARALLEL = (
     ". Some hyperplanes are parallel to a row; taken for second-layer ones, and for rows, they "
     "do not explain the answers: W has no right inverse, and the surfaces above do not tell it"
+)
+NOT_FINITE = (
+    "some answers are not finite: the extraction needs answers far from the origin; "
+    "probabilities are read as log-odds if asked for themselves"
 )
 
 
@@ -179,142 +183,166 @@ def extract_three_layer(
     """
     shown = as_oracle(oracle)
     odds = shown if isinstance(shown, LogOdds) and answers != "values" else None
-    target = remembered(shown if odds is None else odds.inner)
-    config = ThreeLayerConfig() if config is None else config
-    run = Extraction(target, as_generator(rng), as_progress(progress), config)
-    provenance = Provenance(
+    run = Run(
+        oracle if odds is None else odds.inner,
         algorithm="extract_three_layer",
-        seed=rng if isinstance(rng, int) else None,
+        rng=rng,
         options={"answers": answers},
-        target=target.identity,
+        progress=progress,
     )
+    search = _Search(Session(run), ThreeLayerConfig() if config is None else config)
 
-    def expect(kinks: int, first: int, deeper: int) -> None:
-        target.allowance.plan(
-            price_three_layer(
-                target.input_dim,
-                target.output_dim,
-                kinks,
-                (first + 0.5) / (first + deeper + 1.0),
-                log_odds=run.oracle.log_odds,
-            )
-        )
+    def steps() -> ThreeLayerResult:
+        try:
+            search.session.look(answers, odds)
+            return search.result(search.recovered())
+        except NotFinite:
+            return search.stopped(Status.ASSUMPTION_VIOLATED, NOT_FINITE)
 
-    run.expect = expect
-    certificate: Certificate | None = None
-    status, message = Status.NUMERICAL_FAILURE, ""
-    structural = 0
-    try:
-        with as_breakdown():
-            run.look(answers, None if odds is None else odds.reference)
-        for _ in range(config.restarts + 1):
+    result = run.ended(
+        steps, search.stopped, lambda result: explained(run.target, result, result.answers)
+    )
+    return search.session.as_asked(result, odds)
+
+
+def _rows_of(first: FirstLayer | None) -> int:
+    return 0 if first is None else first.rows.count
+
+
+class _Search:
+    """Starts of the algorithm, and the best that they have found.
+
+    Attributes
+    ----------
+    first
+        The first layer with most rows so far.
+    doubtful
+        The last network that its certificate did not confirm, and why.
+    """
+
+    def __init__(self, session: Session, config: ThreeLayerConfig) -> None:
+        self.session, self.config = session, config
+        self.first: FirstLayer | None = None
+        self.doubtful: tuple[Ended, Candidate] | None = None
+        self.starts, self.error = 0, np.inf
+
+    def recovered(self) -> Ended:
+        """Theorem 3, from fresh lines again where a start fails."""
+        ended = Ended(Status.NUMERICAL_FAILURE, "")
+        structural = 0
+        # Lines that end where a probability does miss rows more often.
+        enough = self.config.rounds if self.session.oracle.log_odds else 1
+        for _ in range(self.config.rounds + 1):
+            self.starts += 1
+            before, self.first = self.first, None
             try:
                 with as_breakdown():
-                    run.start()
-                    status, message, certificate = run.conclude()
-                break
+                    return self.started()
             except Failed as failure:
-                certificate = None
-                if run.remember():
-                    status, message = failure.status, failure.message
-                    if run.parallel or run.all_rows:
-                        message += PARALLEL
-                if run.parallel and not (run.all_rows or failure.final):
-                    run.all_rows = True  # they may be rows: once more, with all of them
-                    continue
+                found = self.first if failure.rows is None else FirstLayer(failure.rows)
+                self.first = found
+                if _rows_of(found) >= _rows_of(before):
+                    ended = Ended(failure.status, failure.message)
+                if found is not None and found.parallel and not failure.final:
+                    peeled = peel_over(self.session, depth=3)  # they may be rows
+                    named = dataclasses.replace(ended, message=ended.message + PARALLEL)
+                    return peeled if peeled.status is Status.RECOVERED else named
                 structural += failure.structural
-                # Lines that end where a probability does miss rows more often.
-                enough = config.restarts if run.oracle.log_odds else 1
                 if failure.final or structural > enough:
                     break
             except Saturated:
-                status, message = Status.NUMERICAL_FAILURE, SATURATED
+                ended = Ended(Status.NUMERICAL_FAILURE, SATURATED)
             except Breakdown as error:
-                status, message = Status.NUMERICAL_FAILURE, str(error)
-    except BudgetExhausted as error:
-        status = Status.BUDGET_EXHAUSTED
-        message = f"{error}; what was found until then is returned"
-    except NotFinite:
-        status = Status.ASSUMPTION_VIOLATED
-        message = (
-            "some answers are not finite: the extraction needs answers far from the origin; "
-            "probabilities are read as log-odds if asked for themselves"
+                ended = Ended(Status.NUMERICAL_FAILURE, str(error))
+            finally:
+                if _rows_of(self.first) < _rows_of(before):
+                    self.first = before
+        return ended
+
+    def started(self) -> Ended:
+        """One start: the sections of the paper in turn."""
+        session, config = self.session, self.config
+        self.first = find_rows(session, config, self.expect)  # 3.5.1, 3.5.2
+        if self.first.rows.count > session.domain.dimension:
+            return self.peeled(self.first)  # without a right inverse
+        self.first = orient(session, self.first, config)  # 3.5.3
+        candidate = recover_top(session, self.first, config)  # 3.5.4
+        candidate.check(*candidate.look_at_typical())
+        return self.certified(candidate)
+
+    def peeled(self, first: FirstLayer) -> Ended:
+        """Peel the layers, beginning with hyperplanes that have no right inverse."""
+        ended = peel_over(self.session, first.rows, depth=3)
+        if ended.status is not Status.RECOVERED:  # some of them may be no rows
+            message = f"{first.rows.count} first-layer hyperplanes were found; {ended.message}"
+            raise Failed(ended.status, message, structural=True)
+        return ended
+
+    def expect(self, kinks: int, first: int, deeper: int) -> None:
+        """Plan the price, by what a line has shown."""
+        target = self.session.run.target
+        part = (first + 0.5) / (first + deeper + 1.0)
+        log_odds = self.session.oracle.log_odds
+        target.allowance.plan(
+            price_three_layer(target.input_dim, target.output_dim, kinks, part, log_odds=log_odds)
         )
-    except Breakdown as error:
-        status, message = Status.NUMERICAL_FAILURE, str(error)
-    if run.network is None and run.doubtful is not None and status is not Status.RECOVERED:
-        # What came after a certificate that failed did no better: better that than nothing.
-        run.network, run.second_width, verdict = run.doubtful
-        certificate = verdict.certificate
-        message = f"{verdict.message}; then: {message}"
-    result = _result(target, run, status, message, provenance, certificate)
-    result = with_plan(explained(target, result, result.answers), target, oracle)
-    if odds is not None and result.network is not None and odds.output_dim > 1:
-        result = dataclasses.replace(result, network=_without(result.network, odds.reference))
-    return result
 
+    def certified(self, candidate: Candidate) -> Ended:
+        """Certify; what fails becomes data for another round, and a fresh certificate."""
+        verdict: Verdict | None = None
+        for left in range(self.config.rounds - 1, -1, -1):
+            network = candidate.turned()
+            verdict = candidate.certify(network)
+            self.first, self.error = candidate.first, candidate.error
+            widths = f"hidden widths {len(candidate.first.weights)} and {candidate.second_width}"
+            status = Status.PARTIAL if verdict.message else Status.RECOVERED
+            message = verdict.message or f"{widths}; {verdict.certificate}"
+            ended = Ended(status, message, network, verdict.certificate, (candidate.second_width,))
+            if not verdict.message:
+                return ended
+            self.doubtful = ended, candidate
+            if left == 0 or not verdict.teaches:
+                break
+            # The certificate's rows are the search's now.
+            spent = self.session.run.stages[-1].queries
+            self.session.oracle.meter.rebook("certificate", "repair", spent)
+            candidate.check(verdict.points, verdict.answers)
+        return ended
 
-def _result(
-    target: Oracle,
-    run: Extraction,
-    status: Status,
-    message: str,
-    provenance: Provenance,
-    certificate: Certificate | None,
-) -> ThreeLayerResult:
-    network = run.network
-    run.remember()
-    weights, biases, signed = run.best
-    if network is not None:  # the polished ones
-        weights, biases, signed = network.weights[0], network.biases[0], True
-        network = _logits(_in_units(network, run.oracle.units), run, target.output_dim)
-    noise = 0.0
-    if run.noise is not None:
-        level = run.noise.std(np.array([run.domain.scale])) * run.oracle.units
-        noise = float(level.max())
-    return ThreeLayerResult(
-        status=status,
-        message=message,
-        queries=run.oracle.queries,
-        provenance=provenance,
-        network=network,
-        certificate=certificate,
-        stages=tuple(run.stages),
-        first_width=len(weights),
-        second_width=run.second_width if network is not None else 0,
-        first_weights=weights,
-        first_biases=biases,
-        first_signed=signed,
-        condition=run.condition,
-        starts=run.starts,
-        check_error=float(run.check_error) if np.isfinite(run.check_error) else 0.0,
-        noise=noise,
-        answers="log-odds" if run.oracle.log_odds else "values",
-    )
+    def stopped(self, status: Status, message: str) -> ThreeLayerResult:
+        """Return what is known where the run ends early."""
+        return self.result(Ended(status, message))
 
-
-def _in_units(network: ReLUNetwork, units: FloatArray) -> ReLUNetwork:
-    """Return the network of the target's own answers."""
-    return ReLUNetwork(
-        [*network.weights[:-1], units[:, None] * network.weights[-1]],
-        [*network.biases[:-1], units * network.biases[-1]],
-    )
-
-
-def _without(network: Network, output: int) -> ReLUNetwork:
-    """Leave an output out: log-odds were asked for, which have none of the reference."""
-    return ReLUNetwork(
-        [*network.weights[:-1], np.delete(network.weights[-1], output, axis=0)],
-        [*network.biases[:-1], np.delete(network.biases[-1], output)],
-    )
-
-
-def _logits(network: ReLUNetwork, run: Extraction, outputs: int) -> ReLUNetwork:
-    """Give log-odds of several classes their reference back, as a zero logit."""
-    if network.output_dim == outputs:
-        return network
-    at = run.reference
-    return ReLUNetwork(
-        [*network.weights[:-1], np.insert(network.weights[-1], at, 0.0, axis=0)],
-        [*network.biases[:-1], np.insert(network.biases[-1], at, 0.0)],
-    )
+    def result(self, ended: Ended) -> ThreeLayerResult:
+        """Put the result together."""
+        session = self.session
+        if ended.network is None and self.doubtful is not None:
+            # What came after a certificate that failed did no better: better that than nothing.
+            doubtful, _ = self.doubtful
+            message = f"{doubtful.message}; then: {ended.message}"
+            ended = dataclasses.replace(doubtful, status=ended.status, message=message)
+        network, signed = ended.network, False
+        weights, biases = np.empty((0, session.domain.dimension)), np.empty(0)
+        if self.first is not None:
+            weights, biases, signed = self.first.weights, self.first.biases, self.first.signed
+        if network is not None:  # the polished ones
+            weights, biases, signed = network.weights[0], network.biases[0], True
+        return ThreeLayerResult(
+            status=ended.status,
+            message=ended.message,
+            queries=session.oracle.queries,
+            provenance=session.run.provenance,
+            network=None if network is None else session.network_of_target(network),
+            certificate=ended.certificate,
+            stages=tuple(session.run.stages),
+            first_width=len(weights),
+            second_width=ended.widths[-1] if network is not None else 0,
+            first_weights=weights,
+            first_biases=biases,
+            first_signed=signed,
+            condition=float(np.linalg.cond(weights)) if len(weights) else 0.0,
+            starts=self.starts,
+            check_error=float(self.error) if np.isfinite(self.error) else 0.0,
+            noise=session.noise_of_target(),
+            answers="log-odds" if session.oracle.log_odds else "values",
+        )

@@ -1,0 +1,60 @@
+"""The end of peeling: the last layer closed, all fitted, and what contradicts it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from unrelu._types import FloatArray
+from unrelu.extraction.deep_certify import Verdict, certify_network
+from unrelu.extraction.deep_numbers import FINE
+from unrelu.extraction.deep_polish import polish
+from unrelu.extraction.peel_layer import Layer
+from unrelu.extraction.peel_run import Peeling
+from unrelu.extraction.peel_top import Closed, close_layers
+from unrelu.extraction.prefix import Prefix
+from unrelu.networks import ReLUNetwork
+
+__all__ = ["certified", "close", "contradicted", "sharpen"]
+
+FITTING = FINE
+"""Deviation over the spread of answers above which the network does not explain one."""
+TRUSTED = 30.0
+"""Answers farther out than this many typical inputs are not used by the fit."""
+
+
+def close(run: Peeling, layer: Layer, prefix: Prefix) -> Closed | None:
+    """Take a layer for the last hidden one."""
+    pieces = run.pieces()
+    return close_layers(prefix, layer.rows, pieces.points, pieces.values)
+
+
+def sharpen(run: Peeling, closed: Closed) -> ReLUNetwork:
+    """Fit all parameters to all answers near typical inputs."""
+    session, network = run.session, closed.network
+    x, y = session.oracle.stored(TRUSTED * session.domain.scale)
+    if network.skip is not None or len(x) < network.parameters:
+        return network
+    with session.stage("polish") as details:
+        polished = polish(network, x, y, session.noise.at(x), free=closed.free)
+        details |= {"before": polished.before, "after": polished.after}
+    return polished.network
+
+
+def contradicted(run: Peeling, network: ReLUNetwork) -> tuple[FloatArray, FloatArray]:
+    """Return the inputs whose answers the network does not explain, and those it does."""
+    x, y = run.session.oracle.stored()
+    norms, scale = np.linalg.norm(x, axis=1), run.session.domain.scale
+    spread = y[norms <= TRUSTED * scale].std(axis=0)
+    # What is exact near typical inputs grows with the input elsewhere.
+    allowed = FITTING * np.maximum(1.0, norms / scale)[:, None] * spread
+    over = (np.abs(network(x) - y) > allowed).any(axis=1)
+    return x[over], x[~over]
+
+
+def certified(run: Peeling, network: ReLUNetwork) -> Verdict:
+    """Compare with the target at fresh points."""
+    session = run.session
+    with session.stage("certificate"):
+        return certify_network(
+            session.oracle, network, session.noise, rng=session.rng, units=session.oracle.units
+        )

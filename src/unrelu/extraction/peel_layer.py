@@ -1,0 +1,90 @@
+"""A layer that is being found."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from unrelu._types import FloatArray
+from unrelu.extraction.deep_numbers import READ
+from unrelu.extraction.peel_rows import Row
+
+__all__ = ["Layer"]
+
+MOVED = READ
+"""Change of a row after which the layer above it is found anew."""
+
+
+@dataclasses.dataclass
+class Layer:
+    """A layer being found: its rows, and what was refused.
+
+    Attributes
+    ----------
+    rows
+        Believed ones.
+    signs
+        Of the rows, 0 where not known.
+    refused
+        Readings that were tested and are no row, by their anchor: of how many crossings.
+    confirmed, places
+        Places asked where rows predicted a kink, and how many there were in all.
+    explains
+        Part of the gradients that the rows explain.
+    tried
+        How often each missing weight was asked for in vain.
+    below
+        Rows and signs of the layer below, in which the rows are written.
+    """
+
+    rows: list[Row] = dataclasses.field(default_factory=list)
+    signs: FloatArray = dataclasses.field(default_factory=lambda: np.empty(0))
+    refused: dict[bytes, int] = dataclasses.field(default_factory=dict)
+    confirmed: int = 0
+    places: int = 0
+    explains: float = 0.0
+    tried: dict[tuple[bytes, int], int] = dataclasses.field(default_factory=dict)
+    below: list[tuple[Row, float]] = dataclasses.field(default_factory=list)
+
+    def fits(self, below: Layer) -> bool:
+        """Make room for units that the layer below has got; False where it has changed more."""
+        if not self.rows:
+            return True
+        width = len(self.rows[0].theta) - 1
+        now = list(zip(below.rows, below.signs, strict=True))
+        if len(now) < width:
+            return False
+        for (row, sign), (old, before) in zip(now, self.below, strict=False):
+            same = np.append(row.theta[: len(old.theta) - 1], row.theta[-1])
+            if sign != before or np.abs(same - old.theta)[old.known].max() > MOVED:
+                return False
+        more = len(now) - width
+        if more:  # what was refused may have been read or tested where a new unit is on
+            self.refused, self.tried = {}, {}
+        for i, row in enumerate(self.rows):
+            theta = np.insert(row.theta, width, np.zeros(more))
+            known = np.insert(row.known, width, np.zeros(more, dtype=bool))
+            self.rows[i] = dataclasses.replace(row, theta=theta, known=known)
+        return True
+
+    def stands_on(self, below: Layer) -> None:
+        """Remember which units the rows are written in."""
+        self.below = list(zip(below.rows, below.signs, strict=True))
+
+    @property
+    def oriented(self) -> bool:
+        """Whether every sign is known."""
+        return len(self.signs) == len(self.rows) > 0 and bool((self.signs != 0.0).all())
+
+    @property
+    def missing(self) -> int:
+        """Weights that are not known."""
+        return sum(int((~r.known).sum()) for r in self.rows)
+
+    def arrays(self) -> tuple[FloatArray, FloatArray]:
+        """Return weights ``(n, w)`` and biases ``(n,)``, with the signs that are known."""
+        theta = np.stack([r.theta for r in self.rows])
+        sign = np.where(self.signs == 0.0, 1.0, self.signs) if self.oriented else 1.0
+        theta = theta * np.reshape(sign, (-1, 1))
+        return theta[:, :-1], theta[:, -1]
