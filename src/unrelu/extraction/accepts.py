@@ -87,7 +87,8 @@ def two_layers(facts: Facts) -> Offer | None:
     elif facts.coarse or facts.rounded_odds:
         return None
     elif facts.single:
-        if facts.tried(NOISY) is None or facts.tried(TWO_HIDDEN) is not None:
+        fitted = facts.tried(NOISY)
+        if fitted is None or _not_flat(fitted) or facts.tried(TWO_HIDDEN) is not None:
             return None
         merit, reason = Merit.RETRY, "differences of single answers are tried"
     elif isinstance(deep, ThreeLayerResult) and facts.deeper:
@@ -110,6 +111,11 @@ def two_layers(facts: Facts) -> Offer | None:
         TWO, "exact extraction of one hidden layer", reason, merit, price_of_two_layers(facts),
         functools.partial(_two, facts),
     )  # fmt: skip
+
+
+def _not_flat(fitted: RecoveryResult) -> bool:
+    """Whether lines were read, and did not show the same hyperplanes."""
+    return fitted.status is Status.PARTIAL and fitted.network is None
 
 
 def _two(
@@ -281,8 +287,8 @@ def any_depth(facts: Facts) -> Offer | None:
     """Offer to peel layer by layer where two hidden layers do not explain exact answers."""
     if facts.tried(THREE) is None or facts.tried(ANY_DEPTH) is not None or not facts.deeper:
         return None
-    if facts.coarse or facts.single:
-        return None
+    if facts.coarse or facts.rounded:
+        return None  # rows are read through several layers: that takes all digits
     seen = facts.diagnosis
     return Offer(
         ANY_DEPTH, "any number of hidden layers, one after the other",

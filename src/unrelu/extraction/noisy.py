@@ -129,11 +129,7 @@ def _recovered(run: NoisyRun, provenance: Provenance) -> TwoLayerResult:
     else:
         found = run.search()
         if found is None:
-            message = (
-                "no line through typical inputs could be read: the probabilities underflow there; "
-                "ask the target for logits"
-            )
-            return _result(run, Status.NUMERICAL_FAILURE, message, provenance, None)
+            return _result(run, *_not_found(run), provenance, None)
         if not run.lift(*found):
             message = (
                 f"{len(found[1].biases[0])} units were found on a subspace, but they leave no "
@@ -144,12 +140,27 @@ def _recovered(run: NoisyRun, provenance: Provenance) -> TwoLayerResult:
         run.tidy()
         held_out, residual = certify(run)
         verdict = _judge(run, residual)
+        certificate = _certificate(run, held_out, residual)
         if verdict or run.answers.rounded or turn == run.config.rounds:
             break
+        if certificate.rms_deviation > run.config.useful * certificate.scale:
+            break  # so much is not what a few more answers explain
         run.oracle.meter.rebook("certificate", "residual search", len(held_out))
         run.follow(held_out)
-    certificate = _certificate(run, held_out, residual)
     return _result(run, *_status(run, verdict, certificate), provenance, certificate)
+
+
+def _not_found(run: NoisyRun) -> tuple[Status, str]:
+    """Say why a search found no units."""
+    if run.left > 0.0:
+        return Status.PARTIAL, (
+            f"the hyperplanes that lines show leave {run.left:.1g} of the answers' spread "
+            "unexplained: the target may have more than one hidden layer, or another activation"
+        )
+    return Status.NUMERICAL_FAILURE, (
+        "no line through typical inputs could be read: the probabilities underflow there; "
+        "ask the target for logits"
+    )
 
 
 def certify(run: NoisyRun) -> tuple[Seen, FloatArray]:

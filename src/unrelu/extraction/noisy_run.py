@@ -66,6 +66,7 @@ class NoisyRun:
         self.seen: list[Seen] = []  # on all inputs, for the last fit
         self.drawn = 0  # typical inputs among them
         self.signs = False
+        self.left = 0.0  # by least squares over the units that lines agree on, of the spread
 
     def stage(self, name: str) -> AbstractContextManager[dict[str, Any]]:
         """Charge and time what happens inside; details may be filled in."""
@@ -91,7 +92,11 @@ class NoisyRun:
     # ---------------------------------------------------------------- search
 
     def search(self) -> tuple[Space, Layered] | None:
-        """Find the units on a subspace; None where no line can be read."""
+        """Find the units on a subspace.
+
+        None where no line can be read, or where lines do not show the same hyperplanes, as those
+        of a second hidden layer do not: least squares over all of them then leaves much.
+        """
         d = self.oracle.input_dim
         space = Space(d if d <= self.config.direct else self.config.dimension, d, self.rng)
         seen: list[Seen] = []
@@ -114,7 +119,7 @@ class NoisyRun:
             if len(errors) != known or fitted is None:
                 fitted = self.trial(net, errors, space, seen, typical, last=last)
             known = len(errors)
-            if last or (fitted is not None and self.explains(fitted)):
+            if fitted is not None and (last or self.explains(fitted)):
                 break
         if fitted is None:
             return None
@@ -150,7 +155,7 @@ class NoisyRun:
         """Fit the units found so far to typical answers on the subspace.
 
         None where least squares for the outputs alone shows that units are missing, and there
-        are lines left to find them on.
+        are lines left to find them on, or too much is missing for nearly dead units.
         """
         with self.stage("trial fit") as details:
             missing = self.rows(net.parameters) - sum(map(len, typical))
@@ -161,7 +166,8 @@ class NoisyRun:
             start, error = with_outputs(net, data.x, answers.readings(data.y))
             details |= {"units": len(errors), "before": error}
             expected = _LEAST + (float(np.sqrt(np.mean(errors**2))) if len(errors) else 0.0)
-            if error > _LACKING * expected and not last:
+            self.left = error
+            if error > self.config.useful or (error > _LACKING * expected and not last):
                 return None
             most = FitConfig() if last else FitConfig(steps=_TRIAL_STEPS)
             fitted = answers.fit(self.answers.unread(start), data, most)
