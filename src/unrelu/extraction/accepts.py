@@ -86,7 +86,7 @@ def two_layers(facts: Facts) -> Offer | None:
         merit, reason = Merit.RETRY, "another search of the box is tried"
     elif facts.coarse or facts.rounded_odds:
         return None
-    elif facts.single:
+    elif facts.few_digits:
         fitted = facts.tried(NOISY)
         if fitted is None or _not_flat(fitted) or facts.tried(TWO_HIDDEN) is not None:
             return None
@@ -164,11 +164,13 @@ def three_layers(facts: Facts) -> Offer | None:
         return None
     if facts.tried(THREE) is not None or facts.diagnosis.kind == "constant":
         return None
-    if facts.single:
-        return None
     flat, look = facts.tried(TWO), facts.look
+    if facts.few_digits and (facts.tried(TWO_HIDDEN) is None or not facts.deeper):
+        return None
     merit = Merit.NETWORK
-    if flat is not None:
+    if facts.few_digits:
+        merit, reason = Merit.RETRY, "differences of single answers are tried"
+    elif flat is not None:
         unexplained = flat.status not in {Status.ILL_CONDITIONED, Status.ASSUMPTION_VIOLATED}
         values = isinstance(flat, TwoLayerResult) and flat.answers == "values"
         if not unexplained or not (values or look is not None):
@@ -203,12 +205,12 @@ def noisy_answers(facts: Facts) -> Offer | None:
     if facts.tried(NOISY) is not None or facts.diagnosis.kind == "constant":
         return None
     seen = facts.diagnosis
-    fits = facts.single or facts.rounded_odds
+    fits = facts.few_digits or facts.rounded_odds
     if not fits and (not facts.rounded or facts.tried(TWO) is None):
         return None  # of exact answers, what the search for kinks leaves is not noise
     merit = Merit.NETWORK
     if _surely_deep(facts) or not fits:
-        if facts.single and facts.tried(TWO_HIDDEN) is None:
+        if facts.few_digits and facts.tried(TWO_HIDDEN) is None:
             return None
         merit = Merit.RETRY
     kind = "probabilities" if facts.probabilities else "values"
@@ -234,10 +236,14 @@ def two_hidden_noisy(facts: Facts) -> Offer | None:
     """Offer to fit two hidden layers to answers of few digits."""
     if not facts.everywhere or not facts.affine_pieces or facts.coarse:
         return None
-    if facts.tried(TWO_HIDDEN) is not None or not facts.single:
+    if facts.tried(TWO_HIDDEN) is not None:
+        return None
+    if not facts.few_digits and (not facts.rounded or facts.tried(THREE) is None):
         return None
     flat = facts.tried(NOISY)
-    if _surely_deep(facts):
+    if facts.tried(THREE) is not None:
+        merit, reason = Merit.RETRY, "two hidden layers are fitted within the answers' noise"
+    elif _surely_deep(facts):
         merit, reason = Merit.NETWORK, f"{facts.look}: more than one hidden layer"
     elif flat is not None and facts.look is not None:
         merit, reason = Merit.RETRY, "one hidden layer does not explain the answers"

@@ -167,7 +167,8 @@ class NoisyRun:
             details |= {"units": len(errors), "before": error}
             expected = _LEAST + (float(np.sqrt(np.mean(errors**2))) if len(errors) else 0.0)
             self.left = error
-            if error > self.config.useful or (error > _LACKING * expected and not last):
+            lacking = error > _LACKING * expected
+            if lacking and (not last or error > self.config.useful):
                 return None
             most = FitConfig() if last else FitConfig(steps=_TRIAL_STEPS)
             fitted = answers.fit(self.answers.unread(start), data, most)
