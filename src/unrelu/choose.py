@@ -464,7 +464,13 @@ def _attempts(
         meter.update(offer.method, 0, None, offer.reason)
         if facts.attempts:
             target.allowance.begin_again(offer.price)
-        result = offer.run(target, rng, meter)
+        try:
+            with as_breakdown():
+                result = offer.run(target, rng, meter)
+        except (BudgetExhausted, Breakdown) as error:  # between the runs of an offer
+            spent = isinstance(error, BudgetExhausted)
+            status = Status.BUDGET_EXHAUSTED if spent else Status.NUMERICAL_FAILURE
+            result = RecoveryResult(status, str(error), target.queries, provenance)
         reasons.append(offer.reason)
         told = dataclasses.replace(
             result,

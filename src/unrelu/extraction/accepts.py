@@ -113,6 +113,10 @@ def two_layers(facts: Facts) -> Offer | None:
     )  # fmt: skip
 
 
+_ANOTHER_LINE = {Status.PARTIAL, Status.ILL_CONDITIONED, Status.NUMERICAL_FAILURE}
+"""What another line may mend."""
+
+
 def _not_flat(fitted: RecoveryResult) -> bool:
     """Whether lines were read, and did not show the same hyperplanes."""
     return fitted.status is Status.PARTIAL and fitted.network is None
@@ -138,7 +142,7 @@ def _two(
     # A first look at few hyperplanes may have met none of a second layer: where one line does
     # not do, a longer look comes before another line.
     result = attempt(TwoLayerConfig(restarts=0))
-    if result.status is not Status.PARTIAL or target_changed(result):
+    if result.status not in _ANOTHER_LINE or target_changed(result):
         return result
     with target.stage("depth"):
         longer = FirstLookConfig(fewest=FirstLookConfig().most)
