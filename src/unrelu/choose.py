@@ -42,7 +42,7 @@ from unrelu.core.frame import Frame, Framed, find_frame, frame_of_rows
 from unrelu.core.price import Price
 from unrelu.core.record import Record, Remembered, remembered
 from unrelu.diagnostics import Diagnosis, diagnose
-from unrelu.errors import BudgetExhausted, InvalidInput, OracleError
+from unrelu.errors import BudgetExhausted, InvalidInput, NotProbabilities, OracleError
 from unrelu.extraction import accepts as extraction
 from unrelu.extraction.three_layer import ThreeLayerResult
 from unrelu.labels import accepts as labels
@@ -248,7 +248,12 @@ def _plan(
     facts = Facts(seen, None, area.kind, _domain(target, domain), record=target.record)
     if facts.everywhere and facts.affine_pieces and not facts.coarse and seen.kind != "constant":
         with target.stage("depth"):
-            facts = dataclasses.replace(facts, look=follow_hyperplanes(target, seen, generator))
+            try:
+                look = follow_hyperplanes(target, seen, generator)
+            except NotProbabilities:
+                facts = _of_values(facts)
+                look = follow_hyperplanes(target, facts.diagnosis, generator)
+            facts = dataclasses.replace(facts, look=look)
     offer = best_offer(facts)
     spent = target.queries.total - before
     if offer is None:
@@ -258,6 +263,12 @@ def _plan(
             offer.method, offer.reason, offer.price, spent, facts, offer.epsilon, offer.words
         )
     return dataclasses.replace(plan, frame=frame, record=target.record), target
+
+
+def _of_values(facts: Facts) -> Facts:
+    """Return the facts where an answer lies outside [0, 1] after all."""
+    seen = dataclasses.replace(facts.diagnosis, kind="values")
+    return dataclasses.replace(facts, diagnosis=seen)
 
 
 def _domain(target: Oracle, domain: Area) -> Area:
@@ -467,6 +478,10 @@ def _attempts(
         try:
             with as_breakdown():
                 result = offer.run(target, rng, meter)
+        except NotProbabilities:  # methods that find out for themselves do not raise it
+            facts = _of_values(facts)
+            reasons.append("the answers seemed to be probabilities")
+            continue
         except (BudgetExhausted, Breakdown) as error:  # between the runs of an offer
             spent = isinstance(error, BudgetExhausted)
             status = Status.BUDGET_EXHAUSTED if spent else Status.NUMERICAL_FAILURE

@@ -45,6 +45,7 @@ _VANISHED = 0.05
 the lift is right to a hundredth or better."""
 
 
+_TINY = float(np.finfo(np.float64).tiny)
 _STUDENT_ROWS = 3.0
 """Answers of a fit from a random start over those of one that starts beside its optimum."""
 
@@ -125,10 +126,21 @@ class NoisyRun:
             return None
         data, local = self.local(space, seen, typical)
         fitted = self.complete(local, fitted, data, spare=len(lines) > 1)
+        self.left = self.unexplained(fitted.network, data)
+        if self.left > self.config.useful:
+            return None
         if space.whole:
             self.seen += seen + typical
             self.drawn = sum(map(len, typical))
         return space, fitted.network
+
+    def unexplained(self, net: Layered, data: Seen) -> float:
+        """Return what a network leaves of readings, over their spread."""
+        z = self.answers.readings(data.y)
+        readable = np.isfinite(z).all(axis=1)
+        left = z[readable] - self.read(net)(data.x[readable])
+        spread = float(np.linalg.norm(z[readable].std(axis=0)))
+        return float(np.sqrt(np.mean(np.sum(left**2, axis=1)))) / max(spread, _TINY)
 
     def local(self, space: Space, seen: list[Seen], typical: list[Seen]) -> tuple[Seen, Answers]:
         """Return what was asked at typical coordinates, and its reading there."""

@@ -61,6 +61,7 @@ import numpy as np
 
 from unrelu._random import RandomState, as_generator
 from unrelu._types import FloatArray
+from unrelu.core.answers import values_where_refuted
 from unrelu.core.breakdown import Breakdown, as_breakdown
 from unrelu.core.explain import explained
 from unrelu.core.price import price_any_depth
@@ -202,6 +203,7 @@ def peel(run: Peeling, depth: int | None) -> Pass:
     return Pass(None, f"more than {MOST_LAYERS} hidden layers", nothing, nothing)
 
 
+@values_where_refuted
 def extract_any_depth(
     oracle: Any,
     *,

@@ -79,6 +79,7 @@ import numpy as np
 
 from unrelu._random import RandomState, as_generator
 from unrelu._types import FloatArray
+from unrelu.core.answers import values_where_refuted
 from unrelu.core.breakdown import Breakdown, as_breakdown
 from unrelu.core.explain import explained
 from unrelu.core.price import price_three_layer
@@ -144,6 +145,7 @@ class ThreeLayerResult(RecoveryResult):
     answers: str = "values"
 
 
+@values_where_refuted
 def extract_three_layer(
     oracle: Any,
     *,

@@ -76,6 +76,7 @@ import numpy as np
 
 from unrelu._random import RandomState, as_generator
 from unrelu._types import ArrayLike
+from unrelu.core.answers import values_where_refuted
 from unrelu.core.breakdown import Breakdown, as_breakdown
 from unrelu.core.explain import contradictions_of, explained
 from unrelu.core.levels import unlevelled
@@ -123,6 +124,7 @@ class TwoLayerResult(RecoveryResult):
     answers: str = "values"
 
 
+@values_where_refuted
 def extract_two_layer(
     oracle: Any,
     *,

@@ -14,7 +14,7 @@ import scipy.special
 
 from unrelu._numbers import real_number, whole_number
 from unrelu._types import BoolArray, FloatArray
-from unrelu.errors import InvalidInput, OracleError
+from unrelu.errors import InvalidInput, NotProbabilities, OracleError
 from unrelu.oracles.base import Oracle, Wrapper
 
 __all__ = ["Batched", "Cast", "Labels", "LogOdds", "Noisy", "Rounded", "Softmax"]
@@ -197,7 +197,7 @@ class LogOdds(Wrapper):
     def _answer(self, points: FloatArray, repeat: int) -> FloatArray:
         p = self.inner._answer(points, repeat)
         if ((p < 0) | (p > 1)).any():
-            raise OracleError(
+            raise NotProbabilities(
                 "the target's answers are not probabilities (some lie outside [0, 1]); "
                 "don't ask for log-odds of this target"
             )

@@ -47,6 +47,7 @@ import numpy as np
 from unrelu._random import RandomState, as_generator
 from unrelu._types import FloatArray
 from unrelu.core.activations import SMOOTH, Activation, activation
+from unrelu.core.answers import values_where_refuted
 from unrelu.core.breakdown import Breakdown, as_breakdown
 from unrelu.core.explain import explained
 from unrelu.core.record import remembered, with_plan
@@ -113,6 +114,7 @@ class _Progress:
     certificate: Certificate | None = None
 
 
+@values_where_refuted
 def extract_smooth(
     oracle: Any,
     *,
