@@ -9,10 +9,11 @@ import pytest
 
 from unrelu import choose, connect, extract, planted
 from unrelu.core.answers import values_where_refuted
-from unrelu.errors import BudgetExhausted, NotProbabilities
+from unrelu.errors import BudgetExhausted
 from unrelu.extraction.noisy import extract_from_noisy
 from unrelu.lines.facts import Facts, Merit, Offer
 from unrelu.oracles import Cast, Rounded, Softmax
+from unrelu.oracles.wrappers import NotProbabilities
 from unrelu.result import Status
 
 

@@ -42,7 +42,7 @@ from unrelu.core.frame import Frame, Framed, find_frame, frame_of_rows
 from unrelu.core.price import Price
 from unrelu.core.record import Record, Remembered, remembered
 from unrelu.diagnostics import Diagnosis, diagnose
-from unrelu.errors import BudgetExhausted, InvalidInput, NotProbabilities, OracleError
+from unrelu.errors import BudgetExhausted, InvalidInput, OracleError
 from unrelu.extraction import accepts as extraction
 from unrelu.extraction.three_layer import ThreeLayerResult
 from unrelu.labels import accepts as labels
@@ -53,6 +53,7 @@ from unrelu.lines.first_look import FirstLook
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles import as_oracle
 from unrelu.oracles.base import Oracle, Wrapper
+from unrelu.oracles.wrappers import NotProbabilities
 from unrelu.progress import Progress, as_progress
 from unrelu.result import Provenance, RecoveryResult, StageReport, Status
 from unrelu.smooth import accepts as smooth

@@ -20,7 +20,6 @@ __all__ = [
     "LedgerFull",
     "LedgerMismatch",
     "MissingExtra",
-    "NotProbabilities",
     "OracleError",
     "UnreluError",
 ]
@@ -47,10 +46,6 @@ class OracleError(UnreluError, RuntimeError):
     def __init__(self, message: str, *, answers: NDArray[Any] | None = None) -> None:
         super().__init__(message)
         self.answers = answers
-
-
-class NotProbabilities(OracleError):
-    """An answer outside [0, 1] of a target that was taken for one that gives probabilities."""
 
 
 class InvalidAnswer(OracleError, ValueError):

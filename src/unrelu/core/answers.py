@@ -18,7 +18,7 @@ import numpy as np
 import scipy.special
 
 from unrelu._types import FloatArray
-from unrelu.errors import NotProbabilities
+from unrelu.oracles.wrappers import NotProbabilities
 
 __all__ = [
     "AnswerVotes",

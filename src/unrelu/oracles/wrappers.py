@@ -14,10 +14,19 @@ import scipy.special
 
 from unrelu._numbers import real_number, whole_number
 from unrelu._types import BoolArray, FloatArray
-from unrelu.errors import InvalidInput, NotProbabilities, OracleError
+from unrelu.errors import InvalidInput, OracleError
 from unrelu.oracles.base import Oracle, Wrapper
 
-__all__ = ["Batched", "Cast", "Labels", "LogOdds", "Noisy", "Rounded", "Softmax"]
+__all__ = [
+    "Batched",
+    "Cast",
+    "Labels",
+    "LogOdds",
+    "Noisy",
+    "NotProbabilities",
+    "Rounded",
+    "Softmax",
+]
 
 
 class Batched(Wrapper):
@@ -165,6 +174,10 @@ class Softmax(Wrapper):
         if self.output_dim == 1:
             return np.asarray(scipy.special.expit(logits), dtype=np.float64)
         return np.asarray(scipy.special.softmax(logits, axis=1), dtype=np.float64)
+
+
+class NotProbabilities(OracleError):
+    """An answer outside [0, 1] of a target that was taken for one that gives probabilities."""
 
 
 class LogOdds(Wrapper):
