@@ -53,6 +53,7 @@ from unrelu.lines.first_look import FirstLook
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles import as_oracle
 from unrelu.oracles.base import Oracle, Wrapper
+from unrelu.oracles.wrappers import NotProbabilities
 from unrelu.progress import Progress, as_progress
 from unrelu.result import Provenance, RecoveryResult, StageReport, Status
 from unrelu.smooth import accepts as smooth
@@ -248,7 +249,12 @@ def _plan(
     facts = Facts(seen, None, area.kind, _domain(target, domain), record=target.record)
     if facts.everywhere and facts.affine_pieces and not facts.coarse and seen.kind != "constant":
         with target.stage("depth"):
-            facts = dataclasses.replace(facts, look=follow_hyperplanes(target, seen, generator))
+            try:
+                look = follow_hyperplanes(target, seen, generator)
+            except NotProbabilities:
+                facts = _of_values(facts)
+                look = follow_hyperplanes(target, facts.diagnosis, generator)
+            facts = dataclasses.replace(facts, look=look)
     offer = best_offer(facts)
     spent = target.queries.total - before
     if offer is None:
@@ -258,6 +264,12 @@ def _plan(
             offer.method, offer.reason, offer.price, spent, facts, offer.epsilon, offer.words
         )
     return dataclasses.replace(plan, frame=frame, record=target.record), target
+
+
+def _of_values(facts: Facts) -> Facts:
+    """Return the facts where an answer lies outside [0, 1] after all."""
+    seen = dataclasses.replace(facts.diagnosis, kind="values")
+    return dataclasses.replace(facts, diagnosis=seen)
 
 
 def _domain(target: Oracle, domain: Area) -> Area:
@@ -464,7 +476,17 @@ def _attempts(
         meter.update(offer.method, 0, None, offer.reason)
         if facts.attempts:
             target.allowance.begin_again(offer.price)
-        result = offer.run(target, rng, meter)
+        try:
+            with as_breakdown():
+                result = offer.run(target, rng, meter)
+        except NotProbabilities:  # methods that find out for themselves do not raise it
+            facts = _of_values(facts)
+            reasons.append("the answers seemed to be probabilities")
+            continue
+        except (BudgetExhausted, Breakdown) as error:  # between the runs of an offer
+            spent = isinstance(error, BudgetExhausted)
+            status = Status.BUDGET_EXHAUSTED if spent else Status.NUMERICAL_FAILURE
+            result = RecoveryResult(status, str(error), target.queries, provenance)
         reasons.append(offer.reason)
         told = dataclasses.replace(
             result,

@@ -258,7 +258,6 @@ def test_labels_give_away_a_small_network():
     json.loads(facts.to_json())
 
 
-@pytest.mark.slow  # every defence is tried by all methods that offer anything: minutes
 def test_two_hidden_layers_are_cloned_and_defended():
     network = planted.random_network(12, 4, 6, 2, rng=1)
     facts = audit(connect(network), rng=0, config=QUICK)

@@ -10,14 +10,16 @@ predictions differ by more than the precision of the answers, each place casts a
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 import scipy.special
 
 from unrelu._types import FloatArray
 from unrelu.core.noise import AGREES, decimal_step, is_single
-from unrelu.oracles.wrappers import to_bfloat16
+from unrelu.oracles.wrappers import NotProbabilities, to_bfloat16
 
 __all__ = [
     "AnswerVotes",
@@ -25,8 +27,12 @@ __all__ = [
     "between_zero_and_one",
     "complementary",
     "look_for_probabilities",
+    "values_where_refuted",
     "vote",
 ]
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 
 TOTAL = 1e-5
@@ -56,6 +62,27 @@ class AnswerVotes:
 
     values: int
     log_odds: int
+
+
+def values_where_refuted(
+    method: Callable[Arguments, Result],
+) -> Callable[Arguments, Result]:
+    """Let a method that takes answers for probabilities begin again where one refutes that.
+
+    Only where it was to find out what they are (``answers="auto"``).
+    """
+
+    @functools.wraps(method)
+    def begun_again(*args: Arguments.args, **options: Arguments.kwargs) -> Result:
+        try:
+            return method(*args, **options)
+        except NotProbabilities:
+            if options.get("answers", "auto") != "auto":
+                raise
+            options["answers"] = "values"
+            return method(*args, **options)
+
+    return begun_again
 
 
 def between_zero_and_one(seen: FloatArray, total: float = TOTAL) -> bool:

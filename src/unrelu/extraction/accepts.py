@@ -86,8 +86,9 @@ def two_layers(facts: Facts) -> Offer | None:
         merit, reason = Merit.RETRY, "another search of the box is tried"
     elif facts.coarse or facts.rounded_odds:
         return None
-    elif facts.single:
-        if facts.tried(NOISY) is None or facts.tried(TWO_HIDDEN) is not None:
+    elif facts.few_digits:
+        fitted = facts.tried(NOISY)
+        if fitted is None or _not_flat(fitted) or facts.tried(TWO_HIDDEN) is not None:
             return None
         merit, reason = Merit.RETRY, "differences of single answers are tried"
     elif isinstance(deep, ThreeLayerResult) and facts.deeper:
@@ -112,6 +113,15 @@ def two_layers(facts: Facts) -> Offer | None:
     )  # fmt: skip
 
 
+_ANOTHER_LINE = {Status.PARTIAL, Status.ILL_CONDITIONED, Status.NUMERICAL_FAILURE}
+"""What another line may mend."""
+
+
+def _not_flat(fitted: RecoveryResult) -> bool:
+    """Whether lines were read, and did not show the same hyperplanes."""
+    return fitted.status is Status.PARTIAL and fitted.network is None
+
+
 def _two(
     facts: Facts, target: Remembered, rng: np.random.Generator, progress: Progress
 ) -> RecoveryResult:
@@ -132,7 +142,7 @@ def _two(
     # A first look at few hyperplanes may have met none of a second layer: where one line does
     # not do, a longer look comes before another line.
     result = attempt(TwoLayerConfig(restarts=0))
-    if result.status is not Status.PARTIAL or target_changed(result):
+    if result.status not in _ANOTHER_LINE or target_changed(result):
         return result
     with target.stage("depth"):
         longer = FirstLookConfig(fewest=FirstLookConfig().most)
@@ -158,11 +168,13 @@ def three_layers(facts: Facts) -> Offer | None:
         return None
     if facts.tried(THREE) is not None or facts.diagnosis.kind == "constant":
         return None
-    if facts.single:
-        return None
     flat, look = facts.tried(TWO), facts.look
+    if facts.few_digits and (facts.tried(TWO_HIDDEN) is None or not facts.deeper):
+        return None
     merit = Merit.NETWORK
-    if flat is not None:
+    if facts.few_digits:
+        merit, reason = Merit.RETRY, "differences of single answers are tried"
+    elif flat is not None:
         unexplained = flat.status not in {Status.ILL_CONDITIONED, Status.ASSUMPTION_VIOLATED}
         values = isinstance(flat, TwoLayerResult) and flat.answers == "values"
         if not unexplained or not (values or look is not None):
@@ -197,12 +209,12 @@ def noisy_answers(facts: Facts) -> Offer | None:
     if facts.tried(NOISY) is not None or facts.diagnosis.kind == "constant":
         return None
     seen = facts.diagnosis
-    fits = facts.single or facts.rounded_odds
+    fits = facts.few_digits or facts.rounded_odds
     if not fits and (not facts.rounded or facts.tried(TWO) is None):
         return None  # of exact answers, what the search for kinks leaves is not noise
     merit = Merit.NETWORK
     if _surely_deep(facts) or not fits:
-        if facts.single and facts.tried(TWO_HIDDEN) is None:
+        if facts.few_digits and facts.tried(TWO_HIDDEN) is None:
             return None
         merit = Merit.RETRY
     kind = "probabilities" if facts.probabilities else "values"
@@ -228,10 +240,14 @@ def two_hidden_noisy(facts: Facts) -> Offer | None:
     """Offer to fit two hidden layers to answers of few digits."""
     if not facts.everywhere or not facts.affine_pieces or facts.coarse:
         return None
-    if facts.tried(TWO_HIDDEN) is not None or not facts.single:
+    if facts.tried(TWO_HIDDEN) is not None:
+        return None
+    if not facts.few_digits and (not facts.rounded or facts.tried(THREE) is None):
         return None
     flat = facts.tried(NOISY)
-    if _surely_deep(facts):
+    if facts.tried(THREE) is not None:
+        merit, reason = Merit.RETRY, "two hidden layers are fitted within the answers' noise"
+    elif _surely_deep(facts):
         merit, reason = Merit.NETWORK, f"{facts.look}: more than one hidden layer"
     elif flat is not None and facts.look is not None:
         merit, reason = Merit.RETRY, "one hidden layer does not explain the answers"
@@ -281,8 +297,8 @@ def any_depth(facts: Facts) -> Offer | None:
     """Offer to peel layer by layer where two hidden layers do not explain exact answers."""
     if facts.tried(THREE) is None or facts.tried(ANY_DEPTH) is not None or not facts.deeper:
         return None
-    if facts.coarse or facts.single:
-        return None
+    if facts.coarse or facts.rounded:
+        return None  # rows are read through several layers: that takes all digits
     seen = facts.diagnosis
     return Offer(
         ANY_DEPTH, "any number of hidden layers, one after the other",

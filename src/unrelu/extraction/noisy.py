@@ -142,11 +142,13 @@ def _recovered(run: NoisyRun, answers: str) -> TwoLayerResult:
         run.tidy()
         held_out, residual = certify(run)
         verdict = _judge(run, residual)
+        certificate = _certificate(run, held_out, residual)
         if verdict or run.answers.rounded or turn == TwoLayerConfig.restarts:
             break
+        if certificate.rms_deviation > run.config.useful * certificate.scale:
+            break  # so much is not what a few more answers explain
         run.oracle.meter.rebook("certificate", "residual search", len(held_out))
         run.follow(held_out)
-    certificate = _certificate(run, held_out, residual)
     return _result(run, *_status(run, verdict, certificate), certificate)
 
 
@@ -161,10 +163,7 @@ def _units_everywhere(run: NoisyRun) -> TwoLayerResult | None:
     for dimension in spaces:
         found = run.search(dimension)
         if found is None:
-            message = message or (
-                "no line through typical inputs could be read: the probabilities underflow there; "
-                "ask the target for logits"
-            )
+            status, message = _not_found(run)
             continue
         if run.lift(*found):
             return None
@@ -174,6 +173,19 @@ def _units_everywhere(run: NoisyRun) -> TwoLayerResult | None:
             "room to measure their normals across it; try another seed, or ask for more digits"
         )
     return _result(run, status, message)
+
+
+def _not_found(run: NoisyRun) -> tuple[Status, str]:
+    """Say why a search found no units."""
+    if run.left > 0.0:
+        return Status.PARTIAL, (
+            f"the hyperplanes that lines show leave {run.left:.1g} of the answers' spread "
+            "unexplained: the target may have more than one hidden layer, or another activation"
+        )
+    return Status.NUMERICAL_FAILURE, (
+        "no line through typical inputs could be read: the probabilities underflow there; "
+        "ask the target for logits"
+    )
 
 
 def certify(run: NoisyRun) -> tuple[Seen, FloatArray]:

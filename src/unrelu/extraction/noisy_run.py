@@ -40,6 +40,7 @@ _VANISHED = 0.05
 the lift is right to a hundredth or better."""
 
 
+_TINY = float(np.finfo(np.float64).tiny)
 _STUDENT_ROWS = 3.0
 """Answers of a fit from a random start over those of one that starts beside its optimum."""
 
@@ -54,6 +55,7 @@ class NoisyRun:
         self.seen: list[Seen] = []  # on all inputs, for the last fit
         self.drawn = 0  # typical inputs among them
         self.signs = False
+        self.left = 0.0  # by least squares over the units that lines agree on, of the spread
 
     @property
     def kind(self) -> str:
@@ -74,7 +76,11 @@ class NoisyRun:
     # ---------------------------------------------------------------- search
 
     def search(self, dimension: int) -> tuple[Space, Layered] | None:
-        """Find the units on a subspace; None where no line can be read."""
+        """Find the units on a subspace.
+
+        None where no line can be read, or where lines do not show the same hyperplanes, as those
+        of a second hidden layer do not: least squares over all of them then leaves much.
+        """
         d = self.oracle.input_dim
         space = Space(dimension, d, self.rng)
         seen: list[Seen] = []
@@ -97,16 +103,27 @@ class NoisyRun:
             if len(errors) != known or fitted is None:
                 fitted = self.trial(net, errors, space, seen, typical, last=last)
             known = len(errors)
-            if last or (fitted is not None and self.explains(fitted)):
+            if fitted is not None and (last or self.explains(fitted)):
                 break
         if fitted is None:
             return None
         data, local = self.local(space, seen, typical)
         fitted = self.complete(local, fitted, data, spare=len(lines) > 1)
+        self.left = self.unexplained(fitted.network, data)
+        if self.left > self.config.useful:
+            return None
         if space.whole:
             self.seen += seen + typical
             self.drawn = sum(map(len, typical))
         return space, fitted.network
+
+    def unexplained(self, net: Layered, data: Seen) -> float:
+        """Return what a network leaves of readings, over their spread."""
+        z = self.answers.readings(data.y)
+        readable = np.isfinite(z).all(axis=1)
+        left = z[readable] - self.read(net)(data.x[readable])
+        spread = float(np.linalg.norm(z[readable].std(axis=0)))
+        return float(np.sqrt(np.mean(np.sum(left**2, axis=1)))) / max(spread, _TINY)
 
     def local(self, space: Space, seen: list[Seen], typical: list[Seen]) -> tuple[Seen, Answers]:
         """Return what was asked at typical coordinates, and its reading there."""
@@ -133,7 +150,7 @@ class NoisyRun:
         """Fit the units found so far to typical answers on the subspace.
 
         None where least squares for the outputs alone shows that units are missing, and there
-        are lines left to find them on.
+        are lines left to find them on, or too much is missing for nearly dead units.
         """
         with self.run.stage("trial fit") as details:
             missing = self.rows(net.parameters) - sum(map(len, typical))
@@ -144,7 +161,9 @@ class NoisyRun:
             start, error = with_outputs(net, data.x, answers.readings(data.y))
             details |= {"units": len(errors), "before": error}
             expected = _LEAST + (float(np.sqrt(np.mean(errors**2))) if len(errors) else 0.0)
-            if error > _LACKING * expected and not last:
+            self.left = error
+            lacking = error > _LACKING * expected
+            if lacking and (not last or error > self.config.useful):
                 return None
             most = FitConfig() if last else FitConfig(steps=_TRIAL_STEPS)
             fitted = answers.fit(self.answers.unread(start), data, most)

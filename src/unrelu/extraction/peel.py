@@ -63,6 +63,7 @@ import numpy as np
 
 from unrelu._random import RandomState
 from unrelu._types import FloatArray
+from unrelu.core.answers import values_where_refuted
 from unrelu.core.explain import explained
 from unrelu.core.run import Run
 from unrelu.extraction.deep_answers import NotFinite
@@ -183,6 +184,7 @@ def peel(run: Peeling, depth: int | None) -> Pass:
     return Pass(None, f"more than {MOST_LAYERS} hidden layers", nothing, nothing)
 
 
+@values_where_refuted
 def extract_any_depth(
     oracle: Any,
     *,

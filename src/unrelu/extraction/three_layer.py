@@ -78,6 +78,7 @@ import numpy as np
 
 from unrelu._random import RandomState
 from unrelu._types import FloatArray
+from unrelu.core.answers import values_where_refuted
 from unrelu.core.breakdown import Breakdown, as_breakdown
 from unrelu.core.explain import explained
 from unrelu.core.run import Run
@@ -148,6 +149,7 @@ class ThreeLayerResult(RecoveryResult):
     answers: str = "values"
 
 
+@values_where_refuted
 def extract_three_layer(
     oracle: Any,
     *,

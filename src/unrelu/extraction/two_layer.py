@@ -75,6 +75,7 @@ import numpy as np
 
 from unrelu._random import RandomState
 from unrelu._types import ArrayLike
+from unrelu.core.answers import values_where_refuted
 from unrelu.core.explain import contradictions_of, explained
 from unrelu.core.levels import unlevelled
 from unrelu.core.run import Run
@@ -94,6 +95,7 @@ from unrelu.result import Certificate, Status
 __all__ = ["TwoLayerConfig", "TwoLayerResult", "extract_two_layer"]
 
 
+@values_where_refuted
 def extract_two_layer(
     oracle: Any,
     *,

@@ -116,9 +116,11 @@ class Facts:
         return self.diagnosis.relative_noise > math.sqrt(np.finfo(np.float64).eps)
 
     @property
-    def single(self) -> bool:
-        """Whether answers have the digits of float32, and are not rounded further."""
-        return self.rounded and self.diagnosis.precision == "float32"
+    def few_digits(self) -> bool:
+        """Whether answers are float32 numbers, or values with a few decimals."""
+        seen = self.diagnosis
+        decimals = seen.kind == "values" and seen.precision.endswith("decimals")
+        return self.rounded and (decimals or seen.precision == "float32")
 
     @property
     def rounded_odds(self) -> bool:

@@ -17,7 +17,16 @@ from unrelu._types import BoolArray, FloatArray
 from unrelu.errors import InvalidInput, OracleError
 from unrelu.oracles.base import Oracle, Wrapper
 
-__all__ = ["Batched", "Cast", "Labels", "LogOdds", "Noisy", "Rounded", "Softmax"]
+__all__ = [
+    "Batched",
+    "Cast",
+    "Labels",
+    "LogOdds",
+    "Noisy",
+    "NotProbabilities",
+    "Rounded",
+    "Softmax",
+]
 
 
 class Batched(Wrapper):
@@ -167,6 +176,10 @@ class Softmax(Wrapper):
         return np.asarray(scipy.special.softmax(logits, axis=1), dtype=np.float64)
 
 
+class NotProbabilities(OracleError):
+    """An answer outside [0, 1] of a target that was taken for one that gives probabilities."""
+
+
 class LogOdds(Wrapper):
     """Views probabilities as log-odds.
 
@@ -197,7 +210,7 @@ class LogOdds(Wrapper):
     def _answer(self, points: FloatArray, repeat: int) -> FloatArray:
         p = self.inner._answer(points, repeat)
         if ((p < 0) | (p > 1)).any():
-            raise OracleError(
+            raise NotProbabilities(
                 "the target's answers are not probabilities (some lie outside [0, 1]); "
                 "don't ask for log-odds of this target"
             )

@@ -47,6 +47,7 @@ import numpy as np
 from unrelu._random import RandomState
 from unrelu._types import FloatArray
 from unrelu.core.activations import SMOOTH, Activation, activation
+from unrelu.core.answers import values_where_refuted
 from unrelu.core.explain import explained
 from unrelu.core.run import Run
 from unrelu.lines.domains import as_domain
@@ -111,6 +112,7 @@ class _Progress:
     certificate: Certificate | None = None
 
 
+@values_where_refuted
 def extract_smooth(
     oracle: Any,
     *,
