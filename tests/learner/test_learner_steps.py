@@ -5,6 +5,7 @@ import pytest
 
 from unrelu import planted
 from unrelu.core.noise import NORMAL_MEDIAN, RARE, NoiseModel
+from unrelu.core.run import Run
 from unrelu.errors import InvalidInput
 from unrelu.learner.boxes import (
     FaithfulBounds,
@@ -16,13 +17,16 @@ from unrelu.learner.boxes import (
 from unrelu.learner.certificate import Claim, certify_square_loss
 from unrelu.learner.config import FaithfulConstants, LearnerConfig
 from unrelu.learner.far import choose_stretch, measure_biases
+from unrelu.learner.grow import propose_neuron
 from unrelu.learner.neurons import Neurons
 from unrelu.learner.polish import band_points, fit_neurons
+from unrelu.learner.request import Request
+from unrelu.learner.run import Learning
 from unrelu.learner.search import gaussian_line, residual_noise, search_residual
 from unrelu.lines.chain import MARGIN
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles import as_oracle
-from unrelu.oracles.wrappers import Noisy
+from unrelu.oracles.wrappers import Cast, Noisy
 
 ROUNDING = NoiseModel(np.array([1e-15]), np.array([1e-16]))
 
@@ -291,3 +295,38 @@ def test_what_stands_out_is_handed_over_and_the_rest_is_not_asked():
     assert len(checked.hit_inputs) >= 5
     np.testing.assert_array_equal(checked.hit_answers, truth(checked.hit_inputs))
     assert oracle.queries.total == 5500  # more than a million would show no less
+
+
+def test_a_missing_neuron_shows_in_the_residual():
+    rng = np.random.default_rng(8)
+    x = rng.standard_normal((3000, 8))
+    w = rng.standard_normal(8)
+    w /= np.linalg.norm(w)
+    left = 1e-3 * (np.maximum(x @ w - 0.4, 0.0) - 0.5 * x[:, 0]) + 1e-4 * rng.standard_normal(3000)
+    found = propose_neuron(x, left, rng)
+    assert found is not None
+    assert abs(found.weights[0] @ w) / np.linalg.norm(found.weights[0]) >= 0.97
+    assert found.outputs[0, 0] == pytest.approx(1e-3, rel=0.3)
+    # Nothing but noise: whatever is proposed explains next to nothing of it.
+    noise = rng.standard_normal(3000)
+    more = propose_neuron(x, noise, rng)
+    if more is not None:
+        kink = 0.5 * more.outputs[0, 0] * np.abs(x @ more.weights[0] + more.biases[0])
+        assert np.var(noise - kink) >= 0.97 * np.var(noise)
+
+
+def test_growth_adds_what_a_line_missed():
+    truth = planted.random_network(6, 8, 1, rng=3)
+    weak = truth.weights[1].copy()
+    weak[0, :2] *= 0.02
+    truth = type(truth)([truth.weights[0], weak], truth.biases)
+    target = Cast(as_oracle(truth), "float32")
+    request = Request(1e-4, relative=True)
+    learning = Learning(Run(target, algorithm="test", rng=4), request, LearnerConfig())
+    learning.look()
+    line = learning.polish(neurons_of(truth).kept(np.arange(8) > 1))
+    assert not learning.seen.good(line)
+    grown = learning.grow(line)
+    assert learning.seen.good(grown)
+    x = np.random.default_rng(5).standard_normal((2000, 6))
+    assert np.abs(grown(x) - truth(x)).max() <= 1e-4 * truth(x).std()

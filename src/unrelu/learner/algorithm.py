@@ -83,7 +83,8 @@ Deviations
 - Constant noise: directions are measured far out, where it is relatively small,
   biases at points whose gates are certain (:mod:`unrelu.learner.far`).
 - Coarse answers leave errors that samples average out: all neurons are fitted to them
-  together (:mod:`unrelu.learner.polish`).
+  together (:mod:`unrelu.learner.polish`). They hide weak neurons, which are grown from the
+  moments of the residual (:mod:`unrelu.learner.grow`).
 - Clusters are merged and flat neurons dropped at the end, within epsilon / 3.
 """
 
@@ -267,6 +268,8 @@ def neurons_from_queries(learning: Learning) -> None:
             learning.keep(neurons)
         neurons = learning.validate(neurons)
         learning.candidates.append(neurons)
+        if seen.coarse:
+            neurons = learning.grow(neurons)
         learning.keep(neurons)
         hopeless = seen.square_error(neurons) > (config.foreign * seen.spread) ** 2
         if seen.good(neurons) or (hopeless and attempt + 1 >= config.futile):
@@ -379,6 +382,8 @@ def _search_on(learning: Learning, checked: SquareLoss, missed: Contradictions) 
     if seen.coarse:
         neurons = learning.polish_far(neurons)
     neurons = learning.validate(neurons)
+    if seen.coarse:
+        neurons = learning.grow(neurons)
     learning.finish(neurons)
     changed = neurons is not before
     if changed or checked.cut_short:

@@ -15,6 +15,7 @@ from unrelu.learner.config import LearnerConfig
 from unrelu.learner.evidence import Evidence
 from unrelu.learner.far import choose_stretch, measure_biases
 from unrelu.learner.formulas import coefficient_bound, lattice_noise
+from unrelu.learner.grow import propose_neuron
 from unrelu.learner.neurons import Neurons, join_neurons
 from unrelu.learner.polish import band_points, fit_neurons, parameters_of
 from unrelu.learner.price import price_learner
@@ -291,6 +292,35 @@ class Learning:
         new = self.fitted(neurons)
         error = self.seen.typical_error
         return new if error(new) <= error(neurons) else neurons
+
+    def grow(self, neurons: Neurons) -> Neurons:
+        """Add the weak neurons that a line missed, one by one, as the residual shows them.
+
+        The noise of coarse answers hides weak neurons, and another line would miss as many.
+        """
+        seen, config = self.seen, self.config
+        near = seen.square_error(neurons) <= (config.foreign * seen.spread) ** 2
+        size = parameters_of(neurons)
+        if seen.good(neurons) or not near or self.m > 1 or size > config.parameters:
+            return neurons
+        self.sample(math.ceil(2.0 * config.samples_per_parameter * size))
+        neurons = self.fitted(neurons)
+        for _ in range(config.lines):
+            if seen.good(neurons):
+                return self.validate(neurons)
+            self.run.progress.update("growth", 0, None, f"{neurons.count} neurons")
+            x, left = seen.x[seen.gaussian], (seen.y - neurons(seen.x))[seen.gaussian, 0]
+            new = propose_neuron(x, left, self.rng)
+            if new is None:
+                return neurons
+            # u |z| / 2 instead of u relu(z): the kink without its slopes.
+            half = -0.5 * new.outputs
+            kink = dataclasses.replace(new, linear=half @ new.weights, constant=half @ new.biases)
+            grown = self.fitted(join_neurons(neurons, kink))
+            if seen.square_error(grown) > 0.9 * seen.square_error(neurons):
+                return neurons
+            neurons = grown
+        return neurons
 
     def polish_far(self, neurons: Neurons) -> Neurons:
         """Fit neurons to all points, those far out included, if the doubts get fewer.
