@@ -242,7 +242,8 @@ def _status(run: NoisyRun, agreed: bool, certificate: Certificate) -> tuple[Stat
     assert run.network is not None
     units = f"{len(run.network.biases[0])} hidden units"
     rounded = run.answers.rounded
-    if agreed and not rounded and certificate.relative_deviation <= TwoLayerConfig.useful:
+    small = _errors(run)[1] <= TwoLayerConfig.useful * certificate.scale
+    if agreed and not rounded and small:
         return Status.RECOVERED, f"{units}; {certificate}"
     if rounded and certificate.relative_deviation < 1.0:
         return (
@@ -269,18 +270,24 @@ def _status(run: NoisyRun, agreed: bool, certificate: Certificate) -> tuple[Stat
     )
 
 
+def _errors(run: NoisyRun) -> tuple[float, float]:
+    """Return the noise of an answer, and the root mean square error that it leaves."""
+    net = run.network
+    if net is None or run.fitted is None:
+        return 0.0, 0.0
+    data = Seen.joined(run.seen)
+    noise = float(np.median(run.answers.inner(data.x))) * run.fitted.scale
+    free = max(1, data.y.size - net.parameters)
+    return noise, noise * float(np.sqrt(net.parameters / free))
+
+
 def _result(
     run: NoisyRun,
     status: Status,
     message: str,
     certificate: Certificate | None = None,
 ) -> TwoLayerResult:
-    net, noise, error = run.network, 0.0, 0.0
-    if net is not None and run.fitted is not None:
-        data = Seen.joined(run.seen)
-        noise = float(np.median(run.answers.inner(data.x))) * run.fitted.scale
-        free = max(1, data.y.size - net.parameters)
-        error = noise * float(np.sqrt(net.parameters / free))
+    net, (noise, error) = run.network, _errors(run)
     return TwoLayerResult(
         status=status,
         message=message,
