@@ -136,7 +136,7 @@ def _one_by_one(
     used = 0
     misses = 0
     deflated = tensor
-    while len(peaks) < rank and misses < config.rounds:
+    while len(peaks) < rank and misses < config.tries:
         best: FloatArray | None = None
         best_height = -np.inf
         for _ in range(3):  # the higher of three peaks is the better separated

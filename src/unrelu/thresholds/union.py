@@ -270,7 +270,8 @@ def _verdict(
         )
     # Hyperplanes that labels separate may be nearly parallel, as long as their angle shows: two
     # at an angle have a condition number of twice its inverse.
-    if condition * worst > 2.0 and condition > cfg.condition and k <= passes.n:
+    shows = passes.base.exact and condition * worst <= 2.0
+    if not shows and condition > cfg.condition and k <= passes.n:
         return Status.ILL_CONDITIONED, (
             f"{k} units, but their condition number is {condition:.0f}: some are almost dependent."
         )
