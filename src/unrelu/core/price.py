@@ -183,7 +183,7 @@ def price_lowest_layer(
 def price_labels(d: int, classes: int, units: float) -> Price:
     """Return the price of a network from labels: a search, then a bisection a parameter."""
     parameters = units * (d + 1.0) + max(1, classes - 1) * (units + 1.0)
-    return _range(60.0 * parameters + 6_000.0, 600.0 * parameters + 30_000.0 * classes)
+    return _range(60.0 * parameters + 24_000.0, 600.0 * parameters + 30_000.0 * classes)
 
 
 def price_any_depth(d: int, m: int, hyperplanes: float) -> Price:
