@@ -87,8 +87,8 @@ def lift_model(
         seen[left], off = _solve_directions(model, at, step, offset, turns)
         # What no solution explains has crossed something: a shorter step there.
         wrong = off > room**2 * len(at) * finest * chart.scale / step.min()
-        for directions, found in asked:
-            crossings = crossings.joined(found.take(~wrong[directions]))
+        for _, found in asked:
+            crossings = crossings.joined(found)
         left, step = left[wrong], step / GROWTH
         if len(left) == 0:
             break
