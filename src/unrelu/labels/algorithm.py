@@ -189,8 +189,8 @@ def _extracted(run: LabelsRun) -> LabelsResult:
     """Search charts until a model predicts its own boundary and is vouched for."""
     run.look()
     failed = Crossings.none(run.whole.dimension)
-    for _ in range(run.config.rounds):
-        failed = _chart(run, failed)
+    for turn in range(run.config.rounds):
+        failed = _chart(run, failed, last=turn == run.config.rounds - 1)
         if len(failed) or run.model is None:
             continue
         verdict = _vouched(run)
@@ -223,7 +223,7 @@ def _vouched(run: LabelsRun) -> Verdict:
     return verdict
 
 
-def _chart(run: LabelsRun, failed: Crossings) -> Crossings:
+def _chart(run: LabelsRun, failed: Crossings, *, last: bool) -> Crossings:
     """Search one subspace, lift what it shows, and return where the outcome fails.
 
     The subspace holds an input of every class, and points at which the last model failed.
@@ -235,7 +235,7 @@ def _chart(run: LabelsRun, failed: Crossings) -> Crossings:
     if run.model is not None and run.trusted:
         inside = run.model.in_chart(chart.rows, chart.origin)
         known = Hyperplanes(inside.rows, inside.offsets, np.zeros(inside.width, np.intp))
-    model = ChartSearch(run, chart, known).find()
+    model = ChartSearch(run, chart, known).find(patient=last or s == run.whole.dimension)
     if model is None:
         return failed
     return run.complete(run.lift(model, chart))

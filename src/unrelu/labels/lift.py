@@ -75,13 +75,23 @@ def lift_model(
     at = choose_bases(model, candidates, count)
     nearest = np.abs(model.heights(at.points)).min(axis=1, initial=1.0)
     step = chart.scale * np.minimum(nearest, 1.0) * np.sqrt(s) / room
-    asked = _ask_across(chart, at, across, step, finest)
-    offset = np.full((len(at), len(across)), np.nan)
     start = chart.inputs(at.points)
-    for i, (directions, found) in enumerate(asked):
-        moved = found.points - start[i] - step[i] * across[directions]
-        offset[i, directions] = (moved * found.directions).sum(axis=1) / chart.scale
-    seen = _solve_directions(model, at, step, offset, turns)
+    seen = np.zeros((len(across), model.width + model.classes - 1))
+    crossings, left = Crossings.none(across.shape[1]), np.arange(len(across))
+    for _ in range(turns):
+        asked = _ask_across(chart, at, across[left], step, finest)
+        offset = np.full((len(at), len(left)), np.nan)
+        for i, (directions, found) in enumerate(asked):
+            moved = found.points - start[i] - step[i] * across[left[directions]]
+            offset[i, directions] = (moved * found.directions).sum(axis=1) / chart.scale
+        seen[left], off = _solve_directions(model, at, step, offset, turns)
+        # What no solution explains has crossed something: a shorter step there.
+        wrong = off > room**2 * len(at) * finest * chart.scale / step.min()
+        for _, found in asked:
+            crossings = crossings.joined(found)
+        left, step = left[wrong], step / GROWTH
+        if len(left) == 0:
+            break
     k, scale2 = model.width, chart.scale**2
     rows = model.rows @ chart.rows / scale2 + seen[:, :k].T @ across
     skip = model.skip @ chart.rows / scale2
@@ -90,9 +100,6 @@ def lift_model(
         rows, model.offsets - rows @ chart.origin, model.out, skip,
         model.shift - skip @ chart.origin,
     )  # fmt: skip
-    crossings = Crossings.none(across.shape[1])
-    for _, found in asked:
-        crossings = crossings.joined(found)
     return lifted.normalised(), crossings
 
 
@@ -149,8 +156,10 @@ def _ask_block(
 
 def _solve_directions(
     model: Model, at: Crossings, step: FloatArray, offset: FloatArray, turns: int
-) -> FloatArray:
+) -> tuple[FloatArray, FloatArray]:
     """Solve for what units and outputs see of each direction, ``(q, k + m - 1)``.
+
+    Also returns what is left of the equations, over the step, ``(q,)``.
 
     ``offset`` ``(n, q)`` is how far along the normal the boundary was, NaN where not found.
     The equations F_outside = F_inside are linear but for the units' kinks: Newton.
@@ -186,4 +195,4 @@ def _solve_directions(
         slopes = np.where(found[:, :, None], slopes / size[:, :, None], 0.0).transpose(1, 0, 2)
         change = np.einsum("qxn,nq->qx", np.linalg.pinv(slopes, rcond=n * EPS), value)
         seen = seen - change
-    return best
+    return best, least

@@ -17,9 +17,11 @@ from unrelu.labels.design import ask_predicted, predicted_crossings, stays
 from unrelu.labels.fit import fit_model, misfits, solve_outputs
 from unrelu.labels.hyperplanes import Hyperplanes
 from unrelu.labels.lift import lift_model
+from unrelu.labels.missing import missing_hyperplanes
 from unrelu.labels.model import Model
 from unrelu.labels.price import price_labels
 from unrelu.labels.record import contradictions, resolvable
+from unrelu.labels.walks import Precision
 from unrelu.lines.domains import Domain
 
 __all__ = ["LabelsRun", "OneLabel"]
@@ -159,11 +161,25 @@ class LabelsRun:
             ):
                 break
             self.follow(failed, against, checks // 4)
+            model = self.extended(model)
         wrong = len(failed) + len(against)
         if self.model is None or wrong <= self.worst:
             self.model, self.worst = model, wrong
             self.trusted = len(failed) < checks // 2
         return failed
+
+    def extended(self, model: Model) -> Model:
+        """Return a model with the units that it lacks where crossings contradict it."""
+        config, noise = self.config, self.noise
+        bad = np.flatnonzero(misfits(model, self.asked, noise) > config.margin**2)
+        with self.stage("check") as details:
+            some = self.asked.take(self.rng.permutation(bad)[: 2 * config.starts])
+            precision = Precision(max(config.step, noise * 2.0**config.bits), noise, noise)
+            more = missing_hyperplanes(
+                self.whole, model, some, self.rng, precision=precision, margin=config.margin
+            )
+            details |= {"missing": len(more)}
+        return model.with_units(more.rows, more.offsets)
 
     def failing(self, model: Model, count: int, within: float) -> Crossings:
         """Return predicted boundary points beside which labels disagree."""

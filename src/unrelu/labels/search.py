@@ -36,6 +36,8 @@ class ChartSearch:
         Typical points of the chart and their labels.
     trial
         The last model that was fitted, right or wrong.
+    explained
+        Part of the crossings that it explained.
     """
 
     def __init__(self, run: LabelsRun, chart: Chart, known: Hyperplanes) -> None:
@@ -44,17 +46,22 @@ class ChartSearch:
         self.draws: FloatArray = np.empty((0, chart.dimension))
         self.labels: IntArray = np.empty(0, np.intp)
         self.trial: Model | None = None
-        self.turns = 0
+        self.turns, self.explained = 0, 0.0
         run.chart = chart
 
-    def find(self) -> Model | None:
-        """Return the model that explains the chart's boundary; the last trial if none does."""
+    def find(self, *, patient: bool) -> Model | None:
+        """Return the model that explains the chart's boundary, None if there is none.
+
+        A turn that finds no hyperplane and whose fit explains no more than the last one ends the
+        search: another chart shows more. Only a ``patient`` one goes on, and gives its last trial.
+        """
         run, chart = self.run, self.chart
         seeds = Crossings.none(chart.dimension)
         with run.stage("search"):
             self._draw(chart.coordinates(run.target.examples[: chart.dimension]))
             self._draw(chart.draw(self.config.draws // 2, self.rng))
             explorer = self._explorer()
+        shown = (-1, -np.inf)
         for _ in range(self.config.rounds):
             with run.stage("search") as details:
                 found = self._explore(explorer, seeds)
@@ -71,7 +78,10 @@ class ChartSearch:
                     model, seeds = self._sharpen(explorer, model, details)
             if model is not None:
                 return model
-        return self.trial
+            before, shown = shown, (len(found), self.explained)
+            if not patient and shown[0] <= before[0] and 0.0 < shown[1] <= before[1]:
+                return None
+        return self.trial if patient else None
 
     def _draw(self, y: FloatArray) -> None:
         """Ask for the labels of points, and keep them."""
@@ -139,6 +149,7 @@ class ChartSearch:
         solved, _ = self._rough(explorer, found)
         fit = self._explained(explorer, rough if solved is None else solved)
         self.trial, bad = fit.model, fit.misfit > config.margin
+        self.explained = 1.0 - float(bad.mean())
         details |= {"units": fit.model.width, "asked": count, "lost": int(lost.sum()),
                     "bad": int(bad.sum()), "misfit": float(np.median(fit.misfit))}  # fmt: skip
         if self._tolerated(bad):

@@ -19,7 +19,6 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from unrelu._types import BoolArray, FloatArray, IntArray
 from unrelu.core.activations import Activation, activation
-from unrelu.core.explain import NOISE_MULTIPLE
 from unrelu.smooth.config import EPS
 from unrelu.smooth.layers import Start
 from unrelu.smooth.profiles import (
@@ -35,6 +34,7 @@ __all__ = ["find_far_units"]
 
 _STRAIGHT = ("tanh", "gelu", "gelu_tanh", "silu", "softplus", "elu")
 """Activations that are straight on both sides."""
+_ROUNDING = 64.0  # times the noise is what a straight piece may bend by
 _SMOOTH = 0.4
 """Deviations from straight that halving a cell leaves: a quarter where a function is smooth at
 that length, half at a kink; in between."""
@@ -130,7 +130,7 @@ def _deviation(
     size = np.abs(y).max(axis=0) / np.linalg.norm(line.at(t), axis=1).max()
     reach = np.linalg.norm(line.at(middle), axis=1)
     noise = run.relative_noise * (run.spread + np.multiply.outer(reach, size) + np.abs(chord))
-    allowed = np.maximum(NOISE_MULTIPLE * noise, run.config.negligible * run.spread)
+    allowed = np.maximum(_ROUNDING * noise, run.config.negligible * run.spread)
     off = np.nan_to_num(np.abs(new - chord), nan=np.inf)
     return np.asarray((off / allowed).max(axis=1))
 
