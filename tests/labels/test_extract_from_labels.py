@@ -206,7 +206,6 @@ def test_large_lifts_keep_the_ends_of_bisections_only(monkeypatch):
     """What is too much to keep is asked all the same, in blocks, with the same outcome."""
     net = threshold(3)
     usual = extract_from_labels(ask(net), rng=2, config=SMALL)
-    monkeypatch.setattr("unrelu.labels.lift.AT_ONCE", 0)
     monkeypatch.setattr("unrelu.labels.lift.AT_ONCE", 16)  # two directions at a time
     oracle = remembered(ask(net))
     frugal = extract_from_labels(oracle, rng=2, config=SMALL)

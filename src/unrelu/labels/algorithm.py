@@ -43,6 +43,7 @@ walk on the boundary to where it bends                  :mod:`unrelu.labels.walk
 two dual points share a unit where their spans meet     :func:`unrelu.labels.hyperplanes.pair_up`
 outputs: null vectors of the boundary's equations       :func:`unrelu.labels.fit.solve_outputs`
 least squares over distances to the boundary            :func:`unrelu.labels.fit.fit_model`
+units that a model lacks, from where it fails           :mod:`unrelu.labels.missing`
 which points to ask                                     :mod:`unrelu.labels.design`
 all inputs, from derivatives across the subspace        :mod:`unrelu.labels.lift`
 certificate                                             :mod:`unrelu.labels.certify`
@@ -55,6 +56,9 @@ Deviations
 - The search works to 14 bits only, so that float32 labels suffice for it, and all bits are asked
   for at points that a model has chosen: labels a boundary point fall from 50 to about 30.
 - Walks stop at walls that are known: a hyperplane is measured twice, then never again.
+- A unit that no walk met is read off where a model fails: there its plane and the true one
+  meet on the unit's hyperplane (:mod:`unrelu.labels.missing`).
+- Labels of the run that contradict a model are data for its next fit.
 - Null vectors that come from units which do not switch beside a class are told from the solution
   by the labels of typical inputs (a linear program).
 """

@@ -141,7 +141,7 @@ def _doubling(least: int, most: int) -> list[int]:
 def _below(model: Model, unseen: IntArray, y: FloatArray) -> Model:
     """Put classes without a boundary here below the others."""
     shift = model.shift.copy()
-    shift[unseen] = -np.abs(model(y)).max(initial=0.0) / np.sqrt(EPS)
+    shift[unseen] = -np.abs(model(y)).max(initial=0.0) / EPS**0.25
     return dataclasses.replace(model, shift=shift)
 
 

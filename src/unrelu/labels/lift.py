@@ -85,8 +85,8 @@ def lift_model(
             moved = found.points - start[i] - step[i] * across[left[directions]]
             offset[i, directions] = (moved * found.directions).sum(axis=1) / chart.scale
         seen[left], off = _solve_directions(model, at, step, offset, turns)
-        # What no solution explains has crossed something: a shorter step there.
-        wrong = off > room**2 * len(at) * finest * chart.scale / step.min()
+        # What no solution explains to half of all digits has crossed something: a shorter step.
+        wrong = off > room * np.sqrt(finest * chart.scale / step.min())
         for _, found in asked:
             crossings = crossings.joined(found)
         left, step = left[wrong], step / GROWTH

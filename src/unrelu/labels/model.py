@@ -173,7 +173,7 @@ class Model:
         more = classes - self.classes
         if more <= 0:
             return self
-        low = -(1.0 + np.abs(self.shift).max(initial=0.0)) / np.sqrt(EPS)
+        low = -(1.0 + np.abs(self.shift).max(initial=0.0)) / EPS**0.25
         return dataclasses.replace(
             self, out=np.concatenate([self.out, np.zeros((more, self.width))]),
             skip=np.concatenate([self.skip, np.zeros((more, self.skip.shape[1]))]),
