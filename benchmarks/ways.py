@@ -21,6 +21,9 @@ Way = tuple[tuple[str, str], ...]
 """Modules and functions, the caller first."""
 
 
+WRAPPERS = ("values_where_refuted.begun_again",)  # decorators, which are no step of a way
+
+
 class Watched:
     """A target that remembers through which functions it was asked, and for how many rows."""
 
@@ -33,7 +36,7 @@ class Watched:
         while frame is not None:
             module = frame.f_globals.get("__name__", "")
             name = frame.f_code.co_qualname.replace(".<locals>", "")
-            if module.startswith("unrelu.") and "<" not in name:
+            if module.startswith("unrelu.") and "<" not in name and name not in WRAPPERS:
                 steps.append((module.removeprefix("unrelu."), name))
             frame = frame.f_back  # type: ignore[assignment]
         self.ways[tuple(reversed(steps))] += len(x)

@@ -82,7 +82,8 @@ def _log_odds(values: Array) -> Array:
 
 
 def _relative(logits: Array, reference: int) -> Array:
-    return logits if logits.shape[1] == 1 else logits - logits[:, [reference]]
+    with np.errstate(invalid="ignore"):  # two that underflow have no difference
+        return logits if logits.shape[1] == 1 else logits - logits[:, [reference]]
 
 
 class Comparison:

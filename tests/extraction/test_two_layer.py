@@ -197,7 +197,8 @@ def test_coarse_answers_of_wide_networks_and_several_outputs(shape):
         result = extract_two_layer(float32_target(truth), rng=seed + 1)
         assert result.success, result.message
         assert result.width == shape[1]
-        assert relative_error(result.network, truth) < 3e-6
+        # Noise of 1e-7 of the spread, and the largest of 10,000 errors is some ten deviations.
+        assert relative_error(result.network, truth) < 5e-6
 
 
 def test_coarse_answers_are_fitted():

@@ -357,7 +357,7 @@ def test_figures_survive_what_they_are_given():
             assert "<a>" not in text
             assert "nan" not in text
     assert line_chart([], x_label="", y_label="", description="") == ""
-    assert "<b>" not in bar_chart(["<b>"], [0.0], y_label="y", description="d")
+    assert "<b>" not in bar_chart(["<b>"], [0.0], x_label="y", description="d")
     image = weights_image(np.random.default_rng(0).standard_normal((70, 6)), (2, 3))
     assert image.startswith("data:image/png;base64,")
 

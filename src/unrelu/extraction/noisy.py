@@ -60,7 +60,7 @@ import numpy as np
 
 from unrelu._random import RandomState
 from unrelu._types import FloatArray
-from unrelu.core.explain import explained
+from unrelu.core.explain import EXACT, explained
 from unrelu.core.run import Run
 from unrelu.errors import BudgetExhausted
 from unrelu.extraction.certify import CertifyConfig
@@ -238,12 +238,23 @@ def _certificate(run: NoisyRun, held_out: Seen, residual: FloatArray) -> Certifi
     )
 
 
+def _exact_enough(run: NoisyRun, certificate: Certificate) -> bool:
+    """Whether what is stated may be called exact: of answers in double precision it is small.
+
+    Their rounding hides a function that varies by little beside a large constant.
+    """
+    seen = run.oracle.record.of_stage("certificate")
+    rounding = 0.0 if seen is None else run.answers.eps * float(np.abs(seen[1]).max())
+    double = not run.answers.single and certificate.tolerance <= rounding / EXACT
+    return not double or certificate.tolerance <= EXACT * certificate.scale
+
+
 def _status(run: NoisyRun, agreed: bool, certificate: Certificate) -> tuple[Status, str]:
     assert run.network is not None
     units = f"{len(run.network.biases[0])} hidden units"
     rounded = run.answers.rounded
     small = _errors(run)[1] <= TwoLayerConfig.useful * certificate.scale
-    if agreed and not rounded and small:
+    if agreed and not rounded and small and _exact_enough(run, certificate):
         return Status.RECOVERED, f"{units}; {certificate}"
     if rounded and certificate.relative_deviation < 1.0:
         return (

@@ -135,10 +135,21 @@ class Extraction:
                 line.norms(np.concatenate([t for t, _ in seeds])),
             )
         middle = min(seeds, key=lambda seed: float(np.abs(seed[0]).min()))
-        size = float(np.abs(middle[1]).max())
         noise = float(self.noise.at(line.points(middle[0])).max())
-        self.coarse = noise > self.config.coarse * size > 0
+        self.coarse = noise > self.config.coarse * self.variation(line, seeds) > 0
         return line, seeds
+
+    def variation(self, line: SurveyLine, seeds: list[Samples]) -> float:
+        """Return how much answers differ at typical inputs of a line, but for what is common.
+
+        Their size where a line has no two places there.
+        """
+        typical = float(self.domain.scale * np.sqrt(self.run.target.input_dim))
+        places = sorted(seeds, key=lambda seed: float(np.abs(seed[0]).min()))
+        near = [y for t, y in places if float(line.norms(t).min()) <= 2.0 * typical]
+        if len(near) < 2:
+            return float(np.abs(places[0][1]).max())
+        return float(np.ptp([y.mean(axis=0) for y in near], axis=0).max())
 
     def first_line(self, line: SurveyLine, seeds: list[Samples]) -> None:
         """Algorithm 6, lines 1-6, on a random line."""

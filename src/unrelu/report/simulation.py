@@ -31,7 +31,7 @@ __all__ = ["AuditConfig", "Defence", "LeakPoint", "Simulation", "entry_of"]
 class AuditConfig:
     """Sizes of the audit."""
 
-    decimals: tuple[int, ...] = (8, 6, 4, 2)
+    decimals: tuple[int, ...] = (4, 2)
     """Roundings tried as a defence."""
     noise: tuple[float, ...] = (1e-6, 1e-3, 1e-1)
     """Gaussian noise tried, over the answers' standard deviation."""
