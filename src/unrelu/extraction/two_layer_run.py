@@ -21,7 +21,7 @@ from unrelu.extraction.two_layer_refine import Refinement
 from unrelu.extraction.two_layer_units import Estimate
 from unrelu.lines.domains import Domain
 from unrelu.lines.readable import readable_part
-from unrelu.lines.survey import SurveyLine, calibrate, scan_line, survey
+from unrelu.lines.survey import SurveyLine, calibrate, scan_line, survey, variation
 from unrelu.oracles.base import Oracle
 from unrelu.oracles.wrappers import LogOdds
 
@@ -136,20 +136,9 @@ class Extraction:
             )
         middle = min(seeds, key=lambda seed: float(np.abs(seed[0]).min()))
         noise = float(self.noise.at(line.points(middle[0])).max())
-        self.coarse = noise > self.config.coarse * self.variation(line, seeds) > 0
+        typical = 2.0 * self.domain.scale * float(np.sqrt(self.run.target.input_dim))
+        self.coarse = noise > self.config.coarse * variation(line, seeds, typical) > 0
         return line, seeds
-
-    def variation(self, line: SurveyLine, seeds: list[Samples]) -> float:
-        """Return how much answers differ at typical inputs of a line, but for what is common.
-
-        Their size where a line has no two places there.
-        """
-        typical = float(self.domain.scale * np.sqrt(self.run.target.input_dim))
-        places = sorted(seeds, key=lambda seed: float(np.abs(seed[0]).min()))
-        near = [y for t, y in places if float(line.norms(t).min()) <= 2.0 * typical]
-        if len(near) < 2:
-            return float(np.abs(places[0][1]).max())
-        return float(np.ptp([y.mean(axis=0) for y in near], axis=0).max())
 
     def first_line(self, line: SurveyLine, seeds: list[Samples]) -> None:
         """Algorithm 6, lines 1-6, on a random line."""

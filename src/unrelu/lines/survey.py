@@ -32,7 +32,15 @@ from unrelu.lines.gradients import GradientConfig, measure_gradients, orthogonal
 from unrelu.lines.kinks import COMPANION, LineScan, Noise, find_kinks
 from unrelu.lines.line import SurveyLine
 
-__all__ = ["Survey", "SurveyConfig", "SurveyLine", "calibrate", "scan_line", "survey"]
+__all__ = [
+    "Survey",
+    "SurveyConfig",
+    "SurveyLine",
+    "calibrate",
+    "scan_line",
+    "survey",
+    "variation",
+]
 
 AskPoints = Callable[[FloatArray], FloatArray]
 _TINY = float(np.finfo(np.float64).tiny)
@@ -349,3 +357,15 @@ def _output_vectors(scan: LineScan) -> tuple[FloatArray, FloatArray]:
     size = np.linalg.norm(scan.jumps, axis=1)
     size = np.maximum(size, np.finfo(np.float64).tiny)
     return np.asarray((scan.jumps / size[:, None]).T), size
+
+
+def variation(line: SurveyLine, seeds: list[Samples], typical: float) -> float:
+    """Return how much answers differ at the inputs of a line that are no longer than ``typical``.
+
+    Their size where a line has no two places there. What all answers have in common says nothing.
+    """
+    places = sorted(seeds, key=lambda seed: float(np.abs(seed[0]).min()))
+    near = [y for t, y in places if float(line.norms(t).min()) <= typical]
+    if len(near) < 2:
+        return float(np.abs(places[0][1]).max())
+    return float(np.ptp([y.mean(axis=0) for y in near], axis=0).max())
