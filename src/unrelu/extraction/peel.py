@@ -319,9 +319,12 @@ def _rounds(run: Peeling, depth: int | None) -> Ended:
             break
         else:
             run.trace_line()
-    message = reached.message if verdict is None else verdict.message
+    message = ("" if verdict is None else verdict.message) or reached.message or _DISAGREE
     widths = tuple(len(layer.rows) for layer in _found(run))
     return Ended(Status.PARTIAL, message, run.network, run.certificate, widths)
+
+
+_DISAGREE = "fresh inputs agree with the network, but answers of the run do not"
 
 
 def _numbers_known(layers: Sequence[Layer]) -> int:
