@@ -76,7 +76,7 @@ import numpy as np
 from unrelu._random import RandomState
 from unrelu._types import ArrayLike
 from unrelu.core.answers import values_where_refuted
-from unrelu.core.explain import EXACT, contradictions_of, explained
+from unrelu.core.explain import contradictions_of, explained
 from unrelu.core.levels import unlevelled
 from unrelu.core.run import Run
 from unrelu.core.units import Units
@@ -162,24 +162,12 @@ def _recovered(search: Extraction, answers: str) -> TwoLayerResult:
     begun = search.begin()
     if begun is None:
         return _result(search, Status.NUMERICAL_FAILURE, _nothing_found(search), None)
-    kind = "probabilities" if search.log_odds else "values"
-    everywhere = search.domain.kind == "all"
-    if search.coarse and everywhere:
-        return recover_from_noisy(search.run, kind)
     if search.coarse:
+        kind = "probabilities" if search.log_odds else "values"
+        if search.domain.kind == "all":
+            return recover_from_noisy(search.run, kind)
         return recover_in_bounds(search.run, search.domain, kind)
-    result = _searched(search, search.attempts(*begun))
-    if everywhere and _underestimated(result):
-        return recover_from_noisy(search.run, kind)
-    return result
-
-
-def _underestimated(result: TwoLayerResult) -> bool:
-    """Whether the units are right but the noise is more than was measured: a fit averages it."""
-    certificate = result.certificate
-    return (
-        not result.success and certificate is not None and certificate.relative_deviation <= EXACT
-    )
+    return _searched(search, search.attempts(*begun))
 
 
 def _searched(search: Extraction, passed: bool) -> TwoLayerResult:
