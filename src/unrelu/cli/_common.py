@@ -47,7 +47,6 @@ __all__ = [
     "QuietOption",
     "SeedOption",
     "TargetArgument",
-    "TargetSpec",
     "check_folder",
     "check_out",
     "console",
@@ -73,7 +72,6 @@ TARGET_HELP = (
 TargetArgument = Annotated[
     str, typer.Argument(metavar="TARGET", help=TARGET_HELP, show_default=False)
 ]
-TargetSpec = str
 InputDimOption = Annotated[
     int | None,
     typer.Option("--input-dim", min=1, help="Inputs of a MODULE:FUNCTION target.",

@@ -20,7 +20,7 @@ from unrelu.errors import InvalidInput
 from unrelu.oracles import HTTPOptions
 from unrelu.oracles.http_options import PROTOCOLS, parse_rate
 
-__all__ = ["connect_options", "given_option", "takes_target"]
+__all__ = ["connect_options", "given_rate", "takes_target"]
 
 TARGET_PANEL, COST_PANEL, HTTP_PANEL, OUTPUT_PANEL = (
     "The target", "Limits and cost", "Prediction APIs", "What comes out"
@@ -169,9 +169,10 @@ def _converted(kind: Any, value: Any, where: str) -> Any:
         raise InvalidInput(f"{where}: {value!r} is no {kind.__name__}") from error
 
 
-def given_option(name: str) -> Any:
-    """Return one shared option as the user gave it; None without a command."""
-    return (_given.get() or {}).get(name)
+def given_rate() -> float | None:
+    """Return the rows a second that the user allows; None without a limit."""
+    text = (_given.get() or {}).get("rate")
+    return None if text is None else parse_rate(text)
 
 
 def connect_options() -> dict[str, Any]:
@@ -196,7 +197,7 @@ def connect_options() -> dict[str, Any]:
             token_variable=given["token_env"],
             header_variables=_headers(given["header_env"] or []),
             datatype=given["datatype"],
-            rate=None if given["rate"] is None else parse_rate(given["rate"]),
+            rate=given_rate(),
             concurrency=given["concurrency"],
             timeout=given["timeout"],
             retries=given["retries"],

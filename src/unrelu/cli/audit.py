@@ -34,10 +34,9 @@ from unrelu.cli._common import (
     show_progress,
 )
 from unrelu.cli._plan import priced, tell_plan
-from unrelu.cli._target import OUTPUT_PANEL, TARGET_PANEL, given_option
+from unrelu.cli._target import OUTPUT_PANEL, TARGET_PANEL, given_rate
 from unrelu.errors import InvalidInput, MissingExtra
 from unrelu.oracles import Oracle
-from unrelu.oracles.http import parse_rate
 from unrelu.report import audit as run_audit
 from unrelu.report import render_page
 from unrelu.report.audit import Audit
@@ -145,8 +144,7 @@ def _planned(
     oracle: Oracle, seed: int, *, dry_run: bool, as_json: bool, quiet: bool
 ) -> tuple[ExtractionPlan, float | None]:
     """Look, and say what it would cost; returns the plan and the rate limit."""
-    rate_text = given_option("rate")
-    rate = None if rate_text is None else parse_rate(rate_text)
+    rate = given_rate()
     with show_progress(quiet=quiet, oracle=oracle) as progress:
         if progress is not None:
             progress.update("looking", 0, None)

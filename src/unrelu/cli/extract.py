@@ -27,13 +27,12 @@ from unrelu.cli._common import (
     show_result,
 )
 from unrelu.cli._plan import priced, tell_plan
-from unrelu.cli._target import given_option
+from unrelu.cli._target import given_rate
 from unrelu.errors import BudgetExhausted, InvalidInput
 from unrelu.extraction.three_layer import extract_three_layer
 from unrelu.extraction.two_layer import extract_two_layer
 from unrelu.learner.algorithm import learn_from_queries
 from unrelu.oracles import Oracle
-from unrelu.oracles.http import parse_rate
 from unrelu.progress import Progress
 from unrelu.result import RecoveryResult
 
@@ -170,8 +169,7 @@ def extract(
         oracle = open_target(target, input_dim=input_dim, budget=budget, ledger=ledger)
         area = oracle.box if chosen == "all" and oracle.box is not None else chosen
         _check_options(area, depth, epsilon, relative)
-        rate_text = given_option("rate")
-        rate = None if rate_text is None else parse_rate(rate_text)
+        rate = given_rate()
         plan: ExtractionPlan | None = None
         if dry_run or (depth is None and epsilon is None):
             with show_progress(quiet=quiet, oracle=oracle) as progress:

@@ -18,7 +18,7 @@ from unrelu.errors import UnreluError
 from unrelu.oracles import Oracle
 from unrelu.progress import Progress
 
-__all__ = ["CopyPoint", "copy_curve", "draw_inputs", "missed", "train_student"]
+__all__ = ["CopyPoint", "copy_curve", "draw_inputs", "missed", "train_student", "typical_inputs"]
 
 _LEAST = 1e-9  # probabilities below this are not told apart by a student
 Ask = Callable[[FloatArray], FloatArray]
@@ -41,16 +41,20 @@ def draw_inputs(oracle: Oracle, n: int, rng: np.random.Generator) -> FloatArray:
 
     Where the data has fewer rows, points between two of them are taken as well.
     """
-    d = oracle.input_dim
     if oracle.data is not None and len(oracle.data):
         rows = np.asarray(oracle.data, dtype=np.float64)
         first, second = rows[rng.integers(len(rows), size=(2, n))]
         between = np.where(np.arange(n) < len(rows), 0.0, rng.random(n))[:, None]
         return np.asarray(first + between * (second - first))
+    return typical_inputs(oracle, n, rng)
+
+
+def typical_inputs(oracle: Oracle, n: int, rng: np.random.Generator) -> FloatArray:
+    """Return inputs that need no data: uniform in the box, or Gaussian without one."""
+    size = (n, oracle.input_dim)
     if oracle.box is not None:
-        low, high = oracle.box
-        return np.asarray(rng.uniform(low, high, size=(n, d)))
-    return rng.standard_normal((n, d))
+        return np.asarray(rng.uniform(*oracle.box, size=size))
+    return rng.standard_normal(size)
 
 
 def copy_curve(

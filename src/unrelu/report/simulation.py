@@ -20,7 +20,7 @@ from unrelu.extraction.two_layer import extract_two_layer
 from unrelu.networks import Network
 from unrelu.oracles import Cast, Labels, Noisy, Oracle, Rounded, Softmax, Wrapper, connect
 from unrelu.progress import Progress
-from unrelu.report.copies import missed, train_student
+from unrelu.report.copies import missed, train_student, typical_inputs
 from unrelu.result import RecoveryResult, Status
 from unrelu.span.algorithm import recover_span
 
@@ -149,18 +149,11 @@ class Simulation:
         self.spent = max(1, self.total - stages.get("certificate", 0) - looked)
         self.full_width = result.findings().units
         self.seed = int(rng.integers(2**31))
-        n, d = options.points, network.input_dim
-        if target.box is None:
-            self.points = rng.standard_normal((n, d))
-        else:
-            self.points = rng.uniform(*target.box, size=(n, d))
+        self.points = typical_inputs(target, options.points, rng)
         self.truth = self.shown(self.served())
         self.logits = _centred(network(self.points), self.probabilities)
         self.scale = float(self.logits.std()) or 1.0
-        if target.box is None:
-            self.training = rng.standard_normal((options.training, d))
-        else:
-            self.training = rng.uniform(*target.box, size=(options.training, d))
+        self.training = typical_inputs(target, options.training, rng)
 
     def served(self, budget: int | None = None) -> Oracle:
         """Return the clone as an oracle that answers in the target's manner."""
