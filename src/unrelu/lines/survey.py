@@ -19,7 +19,7 @@ from unrelu._types import BoolArray, FloatArray, IntArray
 from unrelu.core.memory import BLOCK
 from unrelu.core.noise import AGREES, NoiseModel, Samples, cluster_of, estimate_noise
 from unrelu.core.units import Units
-from unrelu.lines.chain import CERTAIN, INFORMATIVE
+from unrelu.lines.chain import INFORMATIVE
 from unrelu.lines.gates import (
     DENSE,
     combine,
@@ -224,14 +224,14 @@ def _centers(scan: LineScan, line: SurveyLine, noise: NoiseModel) -> tuple[Float
 def _places(kinks: FloatArray, line: SurveyLine) -> FloatArray:
     """Return places in each piece that are compared for room, ``(k + 1, places)``.
 
-    They lie in the middle half of a piece; on outer rays, from a quarter to 16 times the
-    spread of all kinks beyond the last of them, within the range.
+    They lie in the middle half of a piece; on outer rays, from a quarter to 16 times as far
+    beyond the last kink as kinks lie apart, or from the base, within the range.
     """
     fractions = np.linspace(0.25, 0.75, 7)
     ends = np.concatenate([[line.low], kinks, [line.high]])
     choices = ends[:-1, None] + np.diff(ends)[:, None] * fractions
     if math.isfinite(line.scale):
-        spread = max(float(kinks[-1] - kinks[0]), CERTAIN * line.scale)
+        spread = max(float(kinks[-1] - kinks[0]), float(np.abs(kinks).max()), line.scale)
         out = spread * 2.0 ** np.linspace(-2.0, 4.0, len(fractions))
         choices[0] = kinks[0] - np.minimum(out, 0.5 * (kinks[0] - line.low))
         choices[-1] = kinks[-1] + np.minimum(out, 0.5 * (line.high - kinks[-1]))
