@@ -56,6 +56,8 @@ and lie beside kinks, where rounding has longer tails."""
 EXACT = 1e-6
 """Deviation over an output's spread up to which a network that answers without noise is exact:
 between hyperplanes that nearly coincide it is worse than at the inputs of a certificate."""
+EXACT_NOISE = 100.0
+"""The same where answers are coarse or noisy, in deviations of an answer."""
 WORST_KEPT = 64
 """Contradicting points that are kept, the worst first: where a search may go on."""
 NOISE_MULTIPLE = 45.0

@@ -50,9 +50,9 @@ from typing import Any, Literal
 import numpy as np
 
 from unrelu._random import RandomState
-from unrelu._types import ArrayLike, FloatArray
+from unrelu._types import ArrayLike, BoolArray, FloatArray
 from unrelu.core.answers import look_for_probabilities
-from unrelu.core.explain import explained
+from unrelu.core.explain import EXACT_NOISE, explained
 from unrelu.core.levels import Levelled, output_levels, unlevelled_network
 from unrelu.core.price import Price
 from unrelu.core.run import Run
@@ -268,46 +268,52 @@ class BoxRun:
             kinds.append(inputs.likely(n, self.run.rng))
         with self.run.stage("certificate"):
             held = search.ask(np.concatenate(kinds), keep=False)
-        deviation = np.abs(held.values - search.network(held.points)).max(axis=1)
-        miss = search.misses(held)
-        read = np.isfinite(held.deviation)
-        values = held.values[read]
-        spread = float((values - values[0]).std(axis=0).max())  # a constant varies by nothing
-        over = miss > max(config.accept, search.slack)
-        largest = float(deviation[read & ~over].max()) if (read & ~over).any() else 0.0
-        noise = float(np.median(held.deviation[read]))
-        if spread <= noise:  # a constant is judged by its size
-            spread = max(float(np.abs(values).max()), noise / config.exact)
-        certificate = Certificate.from_deviations(
-            deviation[read] * self.levels.max(),
-            scale=spread * float(self.levels.max()),
-            tolerance=max(3.0 * largest, 5.0 * noise) * float(self.levels.max()),
-            distribution="uniform, corner and data"
-            if inputs.data is not None
-            else "uniform and corner",
-        )
+        usual = "uniform and corner" if inputs.data is None else "uniform, corner and data"
+        certificate, over, exact = self.compared(held, usual)
         if over.any():
+            deviation = np.abs(held.values - search.network(held.points)).max(axis=1)
             message = (
-                f"{int(over.sum())} of {int(read.sum())} held-out inputs deviate by up to "
-                f"{float(deviation[over].max()):.2g}, where the noise allows "
-                f"{config.accept * noise:.2g}: a unit that no probe switched; raise "
-                "BoxConfig.probes, or give data"
+                f"{int(over.sum())} of {certificate.samples} held-out inputs deviate by up to "
+                f"{float(deviation[over].max()):.2g}, where {certificate.tolerance:.2g} was "
+                "expected: a unit that no probe switched; raise BoxConfig.probes, or give data"
             )
             return Status.PARTIAL, message, certificate, held
         message = f"{search.units} hidden units; {certificate}"
-        if noise <= config.exact * spread:
+        if exact:
             return Status.RECOVERED, message, certificate, None
         return Status.APPROXIMATED, f"{message}; the answers are coarse", certificate, None
 
-    def contradicted(self, x: FloatArray) -> int:
-        """Ask at inputs ``(n, d)`` beyond the box too; returns at how many the model is wrong."""
+    def compared(self, held: Answers, distribution: str) -> tuple[Certificate, BoolArray, bool]:
+        """Return what the model does at held-out answers: how close, where wrong, if exact."""
+        search, config = self.search, self.config
+        assert search is not None
+        deviation = np.abs(held.values - search.network(held.points)).max(axis=1)
+        read = np.isfinite(held.deviation)
+        values = held.values[read]
+        spread = float((values - values[0]).std(axis=0).max())  # a constant varies by nothing
+        over = search.misses(held) > max(config.accept, search.slack)
+        largest = float(deviation[read & ~over].max(initial=0.0))
+        noise = float(np.median(held.deviation[read]))
+        if spread <= noise:  # a constant is judged by its size
+            spread = max(float(np.abs(values).max()), noise / config.exact)
+        tolerance, level = max(3.0 * largest, 5.0 * noise), float(self.levels.max())
+        certificate = Certificate.from_deviations(
+            deviation[read] * level,
+            scale=spread * level,
+            tolerance=tolerance * level,
+            distribution=distribution,
+        )
+        exact = noise <= config.exact * spread and tolerance <= EXACT_NOISE * noise
+        return certificate, over, exact
+
+    def beyond(self, x: FloatArray) -> Answers:
+        """Ask at inputs ``(n, d)`` that may lie outside the box."""
         search = self.search
         assert search is not None
         assert self.cube is not None
         unit = (x - self.area.low) / (self.area.high - self.area.low)
         points, values, coarseness = self.cube.ask(unit, inside=False)
-        seen = Answers(points, values, search.noise.at(values, coarseness))
-        return int(np.count_nonzero(search.misses(seen) > max(self.config.accept, search.slack)))
+        return Answers(points, values, search.noise.at(values, coarseness))
 
     def result(
         self, status: Status, message: str, certificate: Certificate | None = None

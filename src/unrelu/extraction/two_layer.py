@@ -76,7 +76,7 @@ import numpy as np
 from unrelu._random import RandomState
 from unrelu._types import ArrayLike
 from unrelu.core.answers import values_where_refuted
-from unrelu.core.explain import contradictions_of, explained
+from unrelu.core.explain import EXACT_NOISE, contradictions_of, explained
 from unrelu.core.levels import unlevelled
 from unrelu.core.run import Run
 from unrelu.core.units import Units
@@ -156,8 +156,6 @@ def extract_two_layer(
 
 def _recovered(search: Extraction, answers: str) -> TwoLayerResult:
     """Look, and go the way that the domain and the answers' precision allow."""
-    if search.domain.kind == "box":
-        return recover_in_bounds(search.run, search.domain, answers)
     search.look(answers)
     begun = search.begin()
     if begun is None:
@@ -291,9 +289,7 @@ def _exact(search: Extraction, verdict: Verdict) -> bool:
     """Whether each output's tolerance is as small as exactness within the noise asks for."""
     config = search.config
     rounding = verdict.noise <= config.float64 * verdict.sizes
-    least = np.where(
-        rounding, config.useful_exact * verdict.scales, config.exact_noise * verdict.noise
-    )
+    least = np.where(rounding, config.useful_exact * verdict.scales, EXACT_NOISE * verdict.noise)
     return bool((verdict.tolerances <= least).all())
 
 

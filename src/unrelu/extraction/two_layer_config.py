@@ -38,8 +38,6 @@ class TwoLayerConfig:
     useful_exact: float = 1e-6
     """The same for the direction of any unit where answers are exact to rounding. A stated
     tolerance above it is not called exact."""
-    exact_noise: float = 100.0
-    """Where answers are coarse or noisy, a tolerance of more of their deviations is not."""
     float64: float = 1e-12
     """Noise over the size of answers up to which it is the rounding of float64."""
     precision: float = 5e-12
