@@ -571,3 +571,21 @@ def test_an_affine_function_in_float32_has_no_units_to_lift():
     result = extract_two_layer(connect(target, input_dim=400, output_dim=1), rng=0)
     assert result.width == 0
     assert result.status in {Status.RECOVERED, Status.APPROXIMATED}
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 1), (8, 12, 2), (20, 10, 1)])
+def test_exact_answers_in_a_box(shape):
+    for seed in range(3):
+        truth = random_network(*shape, rng=seed)
+        result = extract_two_layer(connect(truth), domain=(-1.0, 1.0), rng=seed + 1)
+        assert result.success, result.message
+        x = np.random.default_rng(seed).uniform(-1.0, 1.0, (1000, shape[0]))
+        # A thousandfold of what the answers' rounding leaves of a typical box's units.
+        assert np.abs(result.network(x) - truth(x)).max() < 1e-9 * truth(x).std()
+
+
+@pytest.mark.parametrize("seed", [700, 701])
+def test_a_unit_that_is_on_far_along_one_axis(seed):
+    truth = random_network(8, 5, 1, rng=seed)
+    result = extract_two_layer(connect(truth), domain="nonnegative", rng=seed)
+    assert result.success, result.message

@@ -50,18 +50,20 @@ from typing import Any, Literal
 import numpy as np
 
 from unrelu._random import RandomState
-from unrelu._types import ArrayLike, BoolArray, FloatArray
+from unrelu._types import ArrayLike, FloatArray
 from unrelu.core.answers import look_for_probabilities
-from unrelu.core.explain import EXACT_NOISE, explained
+from unrelu.core.explain import explained
 from unrelu.core.levels import Levelled, output_levels, unlevelled_network
+from unrelu.core.noise import answer_grid
 from unrelu.core.price import Price
 from unrelu.core.run import Run
 from unrelu.errors import InvalidInput
 from unrelu.extraction.box_config import BoxConfig
 from unrelu.extraction.box_explore import Answers, Exploration
 from unrelu.extraction.box_points import BoxInputs
-from unrelu.extraction.box_target import BoxTarget, is_single, measure_noise
+from unrelu.extraction.box_target import BoxTarget, measure_noise
 from unrelu.extraction.box_units import network_in, without_skip
+from unrelu.extraction.held_out import HeldOut, compare_held_out
 from unrelu.lines.domains import Domain, as_domain
 from unrelu.networks import ReLUNetwork
 from unrelu.progress import Progress
@@ -179,8 +181,10 @@ class BoxRun:
             found, seen = look_for_probabilities(
                 self.run.target, lambda n: self.area.draw(n, self.run.rng), ways_out=()
             )
+            record = self.run.target.record
+            precision, step = answer_grid(record.first_rows(len(record))[1])
             self.probabilities = answers == "probabilities" or (answers == "auto" and found)
-            single = is_single(seen)
+            single = bool(precision > np.finfo(np.float64).eps)
             if not self.probabilities:
                 self.levels = output_levels(seen)
             self.cube = cube = BoxTarget(
@@ -189,7 +193,8 @@ class BoxRun:
                 probabilities=self.probabilities,
                 single=single,
             )
-            noise = measure_noise(cube, self.run.rng, single=single)
+            step = 0.0 if self.probabilities else step / float(self.levels.min())
+            noise = measure_noise(cube, self.run.rng, single=single, grid=step)
             details |= {"noise": noise.level, "float32": single}
         if not math.isfinite(noise.level):
             return
@@ -269,42 +274,32 @@ class BoxRun:
         with self.run.stage("certificate"):
             held = search.ask(np.concatenate(kinds), keep=False)
         usual = "uniform and corner" if inputs.data is None else "uniform, corner and data"
-        certificate, over, exact = self.compared(held, usual)
-        if over.any():
-            deviation = np.abs(held.values - search.network(held.points)).max(axis=1)
+        seen = self.compared(held, usual)
+        if seen.over.any():
             message = (
-                f"{int(over.sum())} of {certificate.samples} held-out inputs deviate by up to "
-                f"{float(deviation[over].max()):.2g}, where {certificate.tolerance:.2g} was "
-                "expected: a unit that no probe switched; raise BoxConfig.probes, or give data"
+                f"{int(seen.over.sum())} of {seen.certificate.samples} held-out inputs deviate by "
+                f"up to {float(seen.off[seen.over].max()):.2g}, where "
+                f"{seen.certificate.tolerance:.2g} was expected: a unit that no probe switched; "
+                "raise BoxConfig.probes, or give data"
             )
-            return Status.PARTIAL, message, certificate, held
-        message = f"{search.units} hidden units; {certificate}"
-        if exact:
-            return Status.RECOVERED, message, certificate, None
-        return Status.APPROXIMATED, f"{message}; the answers are coarse", certificate, None
+            return Status.PARTIAL, message, seen.certificate, held
+        message = f"{search.units} hidden units; {seen.certificate}"
+        if seen.exact:
+            return Status.RECOVERED, message, seen.certificate, None
+        return Status.APPROXIMATED, f"{message}; the answers are coarse", seen.certificate, None
 
-    def compared(self, held: Answers, distribution: str) -> tuple[Certificate, BoolArray, bool]:
-        """Return what the model does at held-out answers: how close, where wrong, if exact."""
-        search, config = self.search, self.config
+    def compared(self, held: Answers, distribution: str) -> HeldOut:
+        """Compare the model with held-out answers."""
+        search = self.search
         assert search is not None
-        deviation = np.abs(held.values - search.network(held.points)).max(axis=1)
-        read = np.isfinite(held.deviation)
-        values = held.values[read]
-        spread = float((values - values[0]).std(axis=0).max())  # a constant varies by nothing
-        over = search.misses(held) > max(config.accept, search.slack)
-        largest = float(deviation[read & ~over].max(initial=0.0))
-        noise = float(np.median(held.deviation[read]))
-        if spread <= noise:  # a constant is judged by its size
-            spread = max(float(np.abs(values).max()), noise / config.exact)
-        tolerance, level = max(3.0 * largest, 5.0 * noise), float(self.levels.max())
-        certificate = Certificate.from_deviations(
-            deviation[read] * level,
-            scale=spread * level,
-            tolerance=tolerance * level,
+        return compare_held_out(
+            held.values,
+            search.network(held.points),
+            held.deviation,
+            search.misses(held) > max(self.config.accept, search.slack),
             distribution=distribution,
+            level=float(self.levels.max()),
         )
-        exact = noise <= config.exact * spread and tolerance <= EXACT_NOISE * noise
-        return certificate, over, exact
 
     def beyond(self, x: FloatArray) -> Answers:
         """Ask at inputs ``(n, d)`` that may lie outside the box."""

@@ -21,5 +21,3 @@ class BoxConfig:
     longer tails than a Gaussian, and its size depends on the input."""
     held_out: int = 1000
     """Held-out inputs of each kind; of corners, which switch most, twice as many."""
-    exact: float = 1e-5
-    """Noise over the answers' spread up to which agreement within it is called exact."""

@@ -9,12 +9,13 @@ asked is the one on the grid.
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Protocol
 
 import numpy as np
-import scipy.special
 
 from unrelu._types import FloatArray
+from unrelu.core.noise import NORMAL_MEDIAN, is_single
 from unrelu.lines.domains import Domain
 from unrelu.oracles.base import Oracle
 
@@ -22,7 +23,6 @@ __all__ = [
     "BoxTarget",
     "CubeTarget",
     "RowNoise",
-    "is_single",
     "measure_noise",
     "read_probabilities",
 ]
@@ -32,7 +32,6 @@ _PLACES = 48
 _SPACING = 2.0**-10
 """Distance of those answers over the box. A power of two: four such points are equidistant on
 the float32 grid too, and a kink between them is rare."""
-_MEDIAN_SQUARE = float(scipy.special.ndtri(0.75)) ** 2  # of a standard normal number
 _THIRD = np.array([-1.0, 3.0, -3.0, 1.0])  # third difference: a line drops out
 
 
@@ -52,12 +51,6 @@ class CubeTarget(Protocol):
             be read, and the deviation that reading alone brings, ``(n,)``.
         """
         ...
-
-
-def is_single(answers: FloatArray) -> bool:
-    """Whether all answers are numbers of single precision."""
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        return bool((answers == answers.astype(np.float32)).all())
 
 
 def read_probabilities(answers: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -144,11 +137,12 @@ class RowNoise:
 
 
 def measure_noise(
-    target: CubeTarget, rng: np.random.Generator, *, single: bool = False
+    target: CubeTarget, rng: np.random.Generator, *, single: bool = False, grid: float = 0.0
 ) -> RowNoise:
     """Measure the noise by third differences of four close answers on a line.
 
-    ``single`` says that the answers are in single precision.
+    ``single`` says that the answers are in single precision, ``grid`` is the step that they were
+    rounded to: close ones may repeat exactly.
     """
     d = target.dimension
     places = 0.1 + 0.8 * rng.random((_PLACES, d))
@@ -161,10 +155,10 @@ def measure_noise(
     read = np.isfinite(third).all(axis=1)
     if not read.any():
         return RowNoise(np.nan, np.nan)
-    square = float(np.median(third[read] ** 2)) / _MEDIAN_SQUARE / float(_THIRD @ _THIRD)
+    square = float(np.median(third[read] ** 2)) / NORMAL_MEDIAN**2 / float(_THIRD @ _THIRD)
     kind = np.finfo(np.float64)
     size = max(float(np.median(np.abs(y[0][read]).max(axis=1))), float(kind.tiny / kind.eps))
-    least = float(kind.eps) * size
+    least = max(float(kind.eps) * size, grid / math.sqrt(12.0))
     rounding = float(np.median(coarseness.reshape(4, -1)[0][read]))
     precision = float(np.finfo(np.float32 if single else np.float64).eps)
     return RowNoise(max(float(np.sqrt(square)), least, rounding), size, precision)

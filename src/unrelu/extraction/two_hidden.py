@@ -54,6 +54,7 @@ from unrelu.extraction.box_fit import fit_all
 from unrelu.extraction.box_points import BoxInputs
 from unrelu.extraction.box_target import RowNoise, measure_noise
 from unrelu.extraction.box_units import network_in, without_skip
+from unrelu.extraction.held_out import compare_held_out
 from unrelu.extraction.two_hidden_answers import Reader, TwoHiddenConfig
 from unrelu.extraction.two_hidden_first import FirstLayer
 from unrelu.extraction.two_hidden_rows import Rows, turn_rows
@@ -240,35 +241,25 @@ class TwoHiddenRun:
         x[::4] *= self.rng.uniform(0.8, 1.4, (len(x[::4]), 1))
         with self.run.stage("certificate"):
             x, values, deviation = self.reader.read(x)
-        off = np.abs(values - self.network(x)).max(axis=1)
-        read = np.isfinite(deviation)
-        if not read.any():
+        if not np.isfinite(deviation).any():
             return self.result(Status.NUMERICAL_FAILURE, "no held-out answer can be read")
-        over = read & (off > config.accept * deviation)
-        noise = float(np.median(deviation[read]))
-        spread = float(np.std(values[read], axis=0).max())
-        certificate = Certificate.from_deviations(
-            off[read],
-            scale=spread,
-            tolerance=max(3.0 * float(off[read & ~over].max(initial=0.0)), 5.0 * noise),
-        )
-        if over.any():
+        predicted = self.network(x)
+        over = np.abs(values - predicted).max(axis=1) > config.accept * deviation
+        seen = compare_held_out(values, predicted, deviation, over)
+        if seen.over.any():
             return self.result(
                 Status.PARTIAL,
-                f"{int(over.sum())} of {int(read.sum())} held-out inputs deviate by up to "
-                f"{float(off[over].max()):.2g}, where the noise allows "
-                f"{config.accept * noise:.2g}; try another seed",
-                certificate,
+                f"{int(seen.over.sum())} of {seen.certificate.samples} held-out inputs deviate by "
+                f"up to {float(seen.off[seen.over].max()):.2g}, where "
+                f"{seen.certificate.tolerance:.2g} was expected; try another seed",
+                seen.certificate,
             )
-        widths = "-".join(map(str, self.network.hidden_widths))
-        if noise <= config.exact * spread:
-            return self.result(
-                Status.RECOVERED, f"hidden layers {widths}; {certificate}", certificate
-            )
+        message = f"hidden layers {'-'.join(map(str, self.network.hidden_widths))}; "
+        message += str(seen.certificate)
+        if seen.exact:
+            return self.result(Status.RECOVERED, message, seen.certificate)
         return self.result(
-            Status.APPROXIMATED,
-            f"hidden layers {widths}; {certificate}; coarse answers",
-            certificate,
+            Status.APPROXIMATED, f"{message}; the answers are coarse", seen.certificate
         )
 
     def result(

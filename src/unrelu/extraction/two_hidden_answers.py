@@ -8,9 +8,10 @@ import numpy as np
 
 from unrelu._types import FloatArray
 from unrelu.core.answers import look_for_probabilities
+from unrelu.core.noise import is_single
 from unrelu.core.run import Run
 from unrelu.extraction.box_config import BoxConfig
-from unrelu.extraction.box_target import RowNoise, is_single, measure_noise, read_probabilities
+from unrelu.extraction.box_target import RowNoise, measure_noise, read_probabilities
 
 __all__ = ["Reader", "TwoHiddenConfig"]
 

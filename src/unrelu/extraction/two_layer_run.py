@@ -10,7 +10,7 @@ import numpy as np
 from unrelu._types import BoolArray, FloatArray
 from unrelu.core.answers import LookConfig, complementary, look_for_probabilities
 from unrelu.core.levels import Levelled, output_levels
-from unrelu.core.noise import NoiseModel, Samples
+from unrelu.core.noise import AGREES, NoiseModel, Samples
 from unrelu.core.price import Price
 from unrelu.core.run import Run
 from unrelu.extraction.certify import FailedPoints
@@ -137,7 +137,9 @@ class Extraction:
         middle = min(seeds, key=lambda seed: float(np.abs(seed[0]).min()))
         noise = float(self.noise.at(line.points(middle[0])).max())
         typical = 2.0 * self.domain.scale * float(np.sqrt(self.run.target.input_dim))
-        self.coarse = noise > self.config.coarse * variation(line, seeds, typical) > 0
+        varied = variation(line, seeds, typical)
+        # A constant, as far as the line tells, has no digits to be coarse by.
+        self.coarse = varied > AGREES * noise > AGREES * self.config.coarse * varied
         return line, seeds
 
     def first_line(self, line: SurveyLine, seeds: list[Samples]) -> None:
