@@ -77,7 +77,6 @@ from typing import Any, Literal
 import numpy as np
 
 from unrelu._random import RandomState
-from unrelu._types import FloatArray
 from unrelu.core.answers import values_where_refuted
 from unrelu.core.breakdown import Breakdown, as_breakdown
 from unrelu.core.explain import explained
@@ -87,13 +86,15 @@ from unrelu.extraction.deep_candidate import Candidate, recover_top
 from unrelu.extraction.deep_certify import Verdict
 from unrelu.extraction.deep_first import FirstLayer, find_rows, orient
 from unrelu.extraction.deep_session import Session
+from unrelu.extraction.letter import extract_three_layer_as_printed
 from unrelu.extraction.peel import Ended, peel_over
 from unrelu.extraction.price import price_three_layer
 from unrelu.extraction.three_layer_config import Failed, ThreeLayerConfig
+from unrelu.extraction.three_layer_result import ThreeLayerResult
 from unrelu.oracles import as_oracle
 from unrelu.oracles.wrappers import LogOdds
 from unrelu.progress import Progress
-from unrelu.result import RecoveryResult, Status
+from unrelu.result import Status
 
 __all__ = ["ThreeLayerConfig", "ThreeLayerResult", "extract_three_layer"]
 
@@ -111,44 +112,6 @@ NOT_FINITE = (
 )
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
-class ThreeLayerResult(RecoveryResult):
-    """A recovered depth-3 network and what is known about it.
-
-    Attributes
-    ----------
-    first_width, second_width
-        Units found in the two hidden layers, the carriers of the affine term
-        not counted.
-    first_weights, first_biases
-        First-layer hyperplanes found, ``(k, d)`` and ``(k,)``, of unit length;
-        given also where the rest failed.
-    first_signed
-        Whether their orientation is known.
-    condition
-        Of W.
-    starts
-        Lines on which the whole was begun.
-    check_error
-        Largest deviation at the checks over the spread of the answers.
-    noise
-        Standard deviation of an answer's error, at typical inputs.
-    answers
-        ``"values"`` or ``"log-odds"``: what the network computes.
-    """
-
-    first_width: int = 0
-    second_width: int = 0
-    first_weights: FloatArray = dataclasses.field(default_factory=lambda: np.empty((0, 0)))
-    first_biases: FloatArray = dataclasses.field(default_factory=lambda: np.empty(0))
-    first_signed: bool = False
-    condition: float = 0.0
-    starts: int = 0
-    check_error: float = 0.0
-    noise: float = 0.0
-    answers: str = "values"
-
-
 @values_where_refuted
 def extract_three_layer(
     oracle: Any,
@@ -156,6 +119,9 @@ def extract_three_layer(
     answers: Literal["auto", "values", "probabilities"] = "auto",
     rng: RandomState = None,
     progress: Progress | None = None,
+    faithful: bool = False,
+    delta: Any = None,
+    units: int | None = None,
     config: ThreeLayerConfig | None = None,
 ) -> ThreeLayerResult:
     """Recover a network with two hidden layers from queries.
@@ -172,6 +138,11 @@ def extract_three_layer(
         Seed or generator; the same seed gives the same result.
     progress
         Receives updates while it runs.
+    faithful
+        Run the algorithms as printed (:mod:`unrelu.extraction.letter`), exactly where the
+        oracle answers exactly. Needs ``delta`` and ``units``.
+    delta, units
+        The paper's delta, and a bound on ``d1 + d2``.
     config
         Tolerances and sizes.
 
@@ -183,6 +154,10 @@ def extract_three_layer(
         the first-layer hyperplanes that were found, and says what stopped it.
         For probabilities the network gives logits, of which one is always zero.
     """
+    if faithful:
+        return extract_three_layer_as_printed(
+            oracle, delta=delta, units=units, rng=rng, progress=progress
+        )
     shown = as_oracle(oracle)
     odds = shown if isinstance(shown, LogOdds) and answers != "values" else None
     run = Run(

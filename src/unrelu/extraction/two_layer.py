@@ -81,6 +81,7 @@ from unrelu.core.levels import unlevelled
 from unrelu.core.run import Run
 from unrelu.core.units import Units
 from unrelu.extraction.certify import FailedPoints, Verdict, certify_units
+from unrelu.extraction.letter import extract_two_layer_as_printed
 from unrelu.extraction.noisy import recover_from_noisy
 from unrelu.extraction.refine import predicted_errors
 from unrelu.extraction.two_layer_bounded import recover_in_bounds
@@ -103,6 +104,8 @@ def extract_two_layer(
     answers: Literal["auto", "values", "probabilities"] = "auto",
     rng: RandomState = None,
     progress: Progress | None = None,
+    faithful: bool = False,
+    delta: Any = None,
     config: TwoLayerConfig | None = None,
 ) -> TwoLayerResult:
     """Recover a network with one hidden layer from queries.
@@ -123,6 +126,11 @@ def extract_two_layer(
         Seed or generator; the same seed gives the same result.
     progress
         Receives updates while it runs.
+    faithful
+        Run the algorithms as printed (:mod:`unrelu.extraction.letter`), exactly where the
+        oracle answers exactly. Needs ``delta``.
+    delta
+        The paper's delta, for which the target is regular.
     config
         Tolerances and sizes.
 
@@ -133,6 +141,10 @@ def extract_two_layer(
         held-out point of the certificate within its tolerance. For
         probabilities the network gives logits, of which one is always zero.
     """
+    if faithful:
+        return extract_two_layer_as_printed(
+            oracle, delta=delta, domain=domain, rng=rng, progress=progress
+        )
     run = Run(
         oracle,
         algorithm="extract_two_layer",
