@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import math
 from collections.abc import Sequence
@@ -181,6 +182,7 @@ class RationalNetwork:
 
         return json.dumps(
             {
+                "widths": [self.input_dim, *self.hidden_widths, self.output_dim],
                 "weights": [texts(w) for w in self.weights],
                 "biases": [texts(b) for b in self.biases],
                 "skip": None if self.skip is None else texts(self.skip),
@@ -192,6 +194,11 @@ class RationalNetwork:
         """Read what :meth:`to_text` wrote."""
         try:
             facts = json.loads(text)
-            return cls(facts["weights"], facts["biases"], facts["skip"])
+            shapes = itertools.pairwise(facts["widths"])  # a layer may be empty
+            weights = [
+                rationals(w).reshape(m, d)
+                for w, (d, m) in zip(facts["weights"], shapes, strict=True)
+            ]
+            return cls(weights, facts["biases"], facts["skip"])
         except (KeyError, TypeError, ValueError) as error:
             raise InvalidInput(f"not the text of a rational network: {error}") from error

@@ -290,16 +290,15 @@ def _apart_and_general(planes: Planes, axes: Axes, prefix: str) -> list[Conditio
             if np.isfinite(distances[other]):
                 names = f"{planes.names[plane]} on axis {i}, and {planes.names[other]}"
                 near.append((float(distances[other]), names))
-    found = (
-        [Condition(f"{prefix}2, a hyperplane near a critical point", *min(near))] if near else []
-    )
-    if len(normals):
-        j, i = np.unravel_index(int(np.argmin(np.abs(normals))), normals.shape)
-        by = f"{planes.names[j]} and axis {i}"
-        found.append(
-            Condition(f"{prefix}5, the angle of a hyperplane and an axis", abs(normals[j, i]), by)
-        )
-    return found
+    steep = [
+        (float(np.abs(normal).min()), f"{name} and axis {int(np.argmin(np.abs(normal)))}")
+        for normal, name in zip(normals, planes.names, strict=True)
+    ]
+    found = [
+        (f"{prefix}2, a hyperplane near a critical point", near),
+        (f"{prefix}5, the angle of a hyperplane and an axis", steep),
+    ]
+    return [Condition(item, *min(values)) for item, values in found if values]
 
 
 def _flat(top: RationalNetwork) -> FloatArray | None:

@@ -164,14 +164,22 @@ def find_cp(delta: Any, f: Function, a: Any | None) -> Any | None:
     on_left, on_right = piece(left), piece(right)  # Algorithm 1, line 5
     if on_left.equals(on_right):
         return None
-    slope = (on_left.weights - on_right.weights)[0]
-    x = (on_right.bias - on_left.bias) / slope if slope != 0 else None
-    if x is None or not left - delta <= x <= right + delta or (a is not None and x - a < delta):
+    x, off = _meeting(on_left.minus(on_right))
+    if x is None or not left - off <= x <= right + off or (a is not None and x - a < delta):
         raise Irregular(
             f"between {float(left):.6g} and {float(right):.6g} on an axis two pieces do not meet, "
             "or are shorter than delta"
         )
     return x
+
+
+def _meeting(difference: Affine) -> tuple[Any, Any]:
+    """Return where a map of one variable is zero, None if nowhere, and how far that may be off."""
+    slope = difference.weights[0]
+    if slope == 0:
+        return None, 0
+    x = -difference.bias / slope
+    return x, (difference.bias_off + difference.weights_off[0] * abs(x)) / abs(slope)
 
 
 def critical_points(delta: Any, f: Function, axis: int, *, positive: bool = False) -> list[Any]:

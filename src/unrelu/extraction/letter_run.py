@@ -31,9 +31,10 @@ Result = TypeVar("Result", bound=RecoveryResult)
 
 STAGE = "as printed"
 IRREGULAR = (
-    "{}: the target is not regular for delta = {}; try a smaller delta (general_position tells "
+    "{}: the target is not regular for delta = {}{}; try a smaller delta (general_position tells "
     "one to those who hold the network), or leave `faithful` off"
 )
+COARSE = ", or its answers are too coarse for steps of its square"
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -125,7 +126,7 @@ class Letter:
             with self.run.stage(STAGE):
                 layers = recover()
         except Irregular as error:
-            message = IRREGULAR.format(error, self.delta)
+            message = self._irregular(str(error))
             return Ended(Status.ASSUMPTION_VIOLATED, message)
         except TooFine as error:
             return Ended(Status.NUMERICAL_FAILURE, str(error))
@@ -133,11 +134,14 @@ class Letter:
         network = kind(*layers)
         certificate, worse = self._certified(network)
         if worse:
-            message = IRREGULAR.format(f"{worse} answers disagree with the network", self.delta)
+            message = self._irregular(f"{worse} answers disagree with the network")
             return Ended(Status.ASSUMPTION_VIOLATED, message, network, certificate)
         exactly = "" if self.oracle is None else " exactly"
         message = f"{network.architecture}, agrees{exactly} with all answers; {certificate}"
         return Ended(Status.RECOVERED, message, network, certificate)
+
+    def _irregular(self, what: str) -> str:
+        return IRREGULAR.format(what, self.delta, COARSE if self.oracle is None else "")
 
     def _certified(self, network: Any) -> tuple[Certificate, int]:
         """Compare held-out answers, and exact ones with all of the run; count what differs."""

@@ -141,6 +141,8 @@ def find_directions(f: Function, rows: list[Critical], delta: Any) -> tuple[Numb
     sizes = abs(weights).max(axis=1)
     weights = weights / sizes[:, None]
     biases = np.array([row.hyperplane.bias for row in rows]) / sizes
+    wobble = len(rows) * max((row.hyperplane.weights_off / size).max() for row, size in
+                             zip(rows, sizes, strict=True))  # fmt: skip
     inverse = right_inverse(weights)
     if inverse is None:
         raise Irregular(
@@ -151,9 +153,10 @@ def find_directions(f: Function, rows: list[Critical], delta: Any) -> tuple[Numb
         z = inverse[:, j]  # orthogonal to the other rows, and w_j z = 1 > 0
         step = delta / (2 * abs(z).sum()) * z  # within the ball in which only P_j is critical
         values, off = f.answer(np.stack([row.x, row.x + step, row.x - step]))
-        ahead, behind = (
-            bool(abs(values[i] - values[0]) > off[i] + off[0]) for i in (1, 2)
-        )  # section 3.5.3: M(x) != M(x + epsilon z)
+        changes = abs(values[1:] - values[0])
+        # z is orthogonal to the other rows as far as these are exact.
+        unseen = off[1:] + off[0] + wobble * changes.max()
+        ahead, behind = (changes > unseen).tolist()  # section 3.5.3: M(x) != M(x + epsilon z)
         if ahead == behind:
             raise Irregular(
                 "beside a first-layer hyperplane the answers change on both sides, or on none: "
@@ -217,16 +220,22 @@ def recover_depth_three(
 
 
 def _check_resolution(f: Function, spread: Spread, found: list[Critical]) -> None:
-    """Refuse steps over which the answers' errors hide every bend."""
+    """Refuse steps over which errors, of answers or of the hyperplanes, hide every bend."""
     if f.exact:
         return
     _, off = f.answer(np.stack([pair.x + spread.far for pair in found]))
-    least = min(abs(pair.hyperplane.weights[0]) for pair in found)
-    if spread.step * least <= 4 * off.max():  # the bend, and IS_GENERAL's error
+    planes = [pair.hyperplane for pair in found]
+    least = min(abs(plane.weights[0]) for plane in planes)
+    blur = max(
+        (plane.bias_off + spread.far * plane.weights_off.sum()) / abs(plane.weights).max()
+        for plane in planes
+    )
+    hidden = max(4 * off.max() / least, blur)  # IS_GENERAL's error over the bend
+    if spread.step <= hidden:
         raise TooFine(
-            f"line 1 of Algorithm 7 asks for steps of {spread.step:.2g}, over which answers that "
-            f"are good within {off.max():.2g} show no bend; exact answers (an ExactOracle) do, "
-            "or leave `faithful` off"
+            f"line 1 of Algorithm 7 asks for steps of {spread.step:.2g}, and the answers' errors "
+            f"hide what happens within {hidden:.2g}; give exact answers (an ExactOracle), or "
+            "leave `faithful` off"
         )
 
 
