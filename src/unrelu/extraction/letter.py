@@ -26,22 +26,87 @@ of Theorem 3 it has probability ``1 - 2^-d`` over the draws of Algorithm 7.
 
 Map to the paper
 ----------------
-==========================================  =====================================
-FIND_CP, Algorithm 1                        :func:`unrelu.extraction.letter_boxes.find_cp`
-AFFINE, Algorithm 2                         :func:`unrelu.extraction.letter_boxes.affine`
-FIND_HP, Algorithm 3                        :func:`unrelu.extraction.letter_boxes.find_hp`
-IS_CONVEX, Algorithm 4                      :func:`unrelu.extraction.letter_boxes.is_convex`
-IS_GENERAL, Algorithm 5                     :func:`unrelu.extraction.letter_boxes.is_general`
-3.2.2, all critical points of an axis       :func:`unrelu.extraction.letter_boxes.critical_points`
-Algorithm 6, Theorems 1 and 4               :func:`unrelu.extraction.letter_two.recover_depth_two`
-Theorem 2: all half-axes                    ``recover_depth_two(orthant=True)``
-3.5.1, the list L                           ``candidate_hyperplanes``
-3.5.2, Algorithm 7, lines 1 and 2           :func:`unrelu.extraction.letter_three.spread_of`
-3.5.2, Algorithm 7, lines 3 to 8            :func:`unrelu.extraction.letter_three.is_first_layer`
-3.5.3, identifying directions               :func:`unrelu.extraction.letter_three.find_directions`
-3.5.4, top two layers by a right inverse    :func:`unrelu.extraction.letter_three.top_layers`
-Theorem 3                                   ``recover_depth_three``
-==========================================  =====================================
+As printed; in practice; how the two deviate; the tests that fail where the line is broken.
+
+==============================  ==================================================================
+Theorems 1, 4; Algorithm 6      ``recover_depth_two``; in practice ``Extraction.first_line``;
+                                deviates: a random line, one gradient a piece;
+                                test_theorem_one_gives_the_network_back_bit_for_bit,
+                                test_what_the_boxes_ask_is_counted
+Theorem 2, section 3.4.1        ``recover_depth_two(orthant=True)``; in practice
+                                ``Extraction.cover``, and ``OrthantSearch`` over a first layer;
+                                deviates: the residual is searched, so that no unit is met twice;
+                                test_theorem_two_stays_in_the_orthant,
+                                test_a_unit_met_on_several_half_axes_is_one_unit
+Theorem 3, section 3.5          ``recover_depth_three``; in practice
+                                :func:`unrelu.extraction.three_layer.extract_three_layer`;
+                                deviates: see below, and the head of three_layer;
+                                test_theorem_three_gives_the_network_back_bit_for_bit,
+                                test_units_that_never_switch_end_in_the_affine_term
+Algorithm 1, FIND_CP, Lemma 13  ``find_cp``; in practice ``find_kinks``; deviates: line 3 starts
+                                behind a, practice intersects neighbouring pieces;
+                                test_find_cp_gives_the_critical_points_from_left_to_right,
+                                test_line_three_as_printed_would_find_its_own_start_again
+3.2.2, nice functions           ``critical_points``; in practice ``scan_line``;
+                                test_the_grid_must_keep_its_distance,
+                                test_on_the_half_axis_nothing_outside_is_asked,
+                                test_steps_on_the_grid_end_within_half_of_delta
+Algorithm 2, AFFINE, Lemma 12   ``affine``; in practice ``measure_gradients``; deviates: steps as
+                                long as the piece allows;
+                                test_affine_is_exact_near_a_general_point
+Algorithm 3, FIND_HP, Lemma 14  ``find_hp``; in practice ``solve_pieces``, and ``measure_rows`` in
+                                depth three; deviates: both sides share their gradients with the
+                                neighbours; test_find_hp_and_is_convex_give_a_unit_up_to_sign,
+                                test_find_hp_steps_by_half_of_delta_and_its_square
+Algorithm 4, IS_CONVEX          ``is_convex``; in practice ``_output_vectors``; deviates: the sign
+                                of the jump of slope that the line showed;
+                                test_find_hp_and_is_convex_give_a_unit_up_to_sign
+Algorithm 5, IS_GENERAL         ``is_general``; in practice ``_second_differences``; deviates: at
+                                two widths, against the noise;
+                                test_find_hp_and_is_convex_give_a_unit_up_to_sign
+3.5.1, the list L               ``candidate_hyperplanes``; in practice ``search_line``; deviates:
+                                a random line; test_the_list_holds_every_row
+Algorithm 7, 1-2; Lemmas 9-11   ``spread_of``; in practice ``LayerTestConfig``; deviates: widths
+                                from the noise, no probability;
+                                test_lines_one_and_two_of_algorithm_seven
+Algorithm 7, 3-8; Lemma 8       ``is_first_layer``; in practice ``find_first_layer``; deviates:
+                                two far sides instead of all k, which the bound 1 - 2^-d does not
+                                cover; test_algorithm_seven_tells_the_layers_apart,
+                                test_algorithm_seven_goes_beyond_each_hyperplane
+3.5.3, identifying directions   ``find_directions``; in practice ``orient_rows``; deviates:
+                                several places, where the first is flat;
+                                test_directions_and_the_top_layers, test_a_flat_top_layer_is_told
+3.5.4, the top two layers       ``top_layers``; in practice ``TopOracle``; deviates: the orthant
+                                is entered by a hair; test_directions_and_the_top_layers,
+                                test_without_a_right_inverse_there_are_no_directions
+Equation (2), signs left open   ``DepthTwo.with_signs``; in practice ``resolve_signs``; deviates:
+                                signs are resolved where determined;
+                                test_the_one_subset_with_a_sum,
+                                test_theorem_one_gives_the_network_back_bit_for_bit
+Definition 1, section 3.3       ``general_position``; in practice none, steps come from the noise;
+                                deviates: parallel hyperplanes count by their distance;
+                                test_critical_points_near_zero_and_far_out, test_a_short_piece,
+                                test_angles_between_hyperplanes_and_with_axes,
+                                test_a_hyperplane_near_a_critical_point,
+                                test_two_pieces_with_one_map_are_not_nice,
+                                test_the_grid_keeps_its_distance,
+                                test_depth_three_counts_the_axis_exactly
+Lemmas 1 and 5, measure zero    ``GeneralPosition.as_printed``; in practice none; deviates: item 4
+                                fails in depth three, and says so;
+                                test_parallel_hyperplanes_are_irregular_as_printed_only,
+                                test_in_depth_three_rows_have_parallels
+Lemma 2, perturbed networks     ``lemma_two_delta``; in practice none;
+                                test_lemma_two_follows_from_six_and_seven,
+                                test_perturbed_networks_are_regular_for_the_lemmas_delta
+Lemmas 6 and 7, item by item    ``lemma_six``, ``lemma_seven``; in practice none; deviates: item 5
+                                as its proof has it; test_lemma_six_item_by_item
+Lemma 3, W is surjective        ``GeneralPosition.surjective``; in practice ``row_rank``;
+                                test_flat_tops_and_missing_right_inverses_are_named
+Lemma 4, Lemma 15, Theorem 5    ``theorem_five``, ``GeneralPosition.flat``; in practice none, flat
+                                spots are left for others; deviates: Sauer's sum itself;
+                                test_theorem_five_bounds_how_often_tops_are_flat,
+                                test_flat_tops_and_missing_right_inverses_are_named
+==============================  ==================================================================
 
 Deviations
 ----------

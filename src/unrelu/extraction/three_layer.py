@@ -30,9 +30,12 @@ beside the ``second_width`` units found.
 
 Map to the paper
 ----------------
+As printed, and line by line with tests: :mod:`unrelu.extraction.letter`. Here:
+
 ===========================================  ====================================
 3.5.1, candidate hyperplanes on a line       :func:`unrelu.extraction.deep_first.search_line`
 3.5.2, Algorithm 7, layer of a hyperplane    :func:`unrelu.extraction.deep_layers.find_first_layer`
+IS_GENERAL, Algorithm 5                      ``_second_differences`` there
 FIND_HP, Algorithm 3, for the first layer    :func:`unrelu.extraction.deep_rows.measure_rows`
 3.5.3, signs by z orthogonal to other rows   :func:`unrelu.extraction.deep_signs.orient_rows`
 3.5.4, top two layers by a right inverse     :class:`unrelu.extraction.deep_top.TopOracle`
@@ -41,10 +44,12 @@ Theorem 2, depth 2 on the orthant            :class:`unrelu.extraction.deep_orth
 
 Deviations
 ----------
-- Algorithm 7 goes beyond each other hyperplane in turn; here one goes far along
-  the hyperplane to both sides, which crosses most of them at once. That needs
+- Algorithm 7 goes beyond each of the k other hyperplanes in turn; here one goes far along
+  the hyperplane to two sides, which crosses most of them at once. That needs
   one direction inside the hyperplane, so normals are measured for first-layer
-  kinks only.
+  kinks only. Its bound of 1 - 2^-d does not cover two sides: a surface that no row bends
+  on both of them passes for a row. Rows are confirmed elsewhere (``confirm_rows``), and the
+  certificate decides.
 - Flat spots are inconclusive, and another place is tried.
 - Rows are measured in a random subspace of a few more than d1 dimensions and
   lifted: every gradient is a combination of the rows.

@@ -29,13 +29,17 @@ domain are part of the affine term.
 
 Map to the paper
 ----------------
+As printed, and line by line with tests: :mod:`unrelu.extraction.letter`. Here:
+
 ==========================================  =====================================
 FIND_CP, Algorithm 1                        :func:`unrelu.lines.kinks.find_kinks`
 AFFINE, Algorithm 2                         :func:`unrelu.lines.gradients.measure_gradients`
-FIND_HP, Algorithm 3                        :func:`unrelu.lines.survey.survey`
-IS_CONVEX, Algorithm 4                      the sign of the jump of slope, in ``survey``
+FIND_HP, Algorithm 3                        :func:`unrelu.lines.gates.solve_pieces`; for several
+                                            outputs :func:`unrelu.lines.gates.combine`
+IS_CONVEX, Algorithm 4                      the sign of ``unrelu.lines.survey._output_vectors``
 IS_GENERAL, Algorithm 5                     the checks of ``measure_gradients``
-Algorithm 6, lines 1-5 and 6-7              ``survey`` and :class:`unrelu.core.units.Units`
+Algorithm 6, line 1                         ``scan_line``
+Algorithm 6, lines 2-5 and 6-7              ``survey`` and :class:`unrelu.core.units.Units`
 Theorem 2: all half-axes                    ``Extraction.cover``, ``Domain.vertices``
 ==========================================  =====================================
 
@@ -48,7 +52,9 @@ Deviations
   along the line is known: d - 1 answers per piece instead of 2d per kink.
 - With several outputs about k / m pieces are measured instead of k + 1.
 - A few gradients at roomy points sharpen the result at the end, as float64
-  answers are not exact.
+  answers are not exact. Which ones, and how well the units are known, their covariance
+  tells: its factors (``update``, and ``combine`` for several outputs) are a term k^3 in time
+  that Theorem 1's d^2 k has not.
 - Coarse answers (float32, rounded) need other means than differences: on all of space
   :mod:`unrelu.extraction.noisy` takes over, in a bounded domain the search of a box
   (:mod:`unrelu.extraction.box`), for the orthant as far out along each axis as typical
