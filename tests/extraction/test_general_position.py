@@ -78,6 +78,20 @@ def test_two_pieces_with_one_map_are_not_nice():
     assert "1 (3)" in position.limiting.item
 
 
+def test_in_depth_three_flat_pieces_repeat_a_map():
+    """Lemma 5 overlooks it: at all networks near this one two pieces of an axis are zero."""
+    flat = RationalNetwork(
+        [[[1, 3], [2, -1]], [[1, 2], [1, 1]], [[1, 1]]],
+        [[F(-1, 10), F(1, 7)], [-5, -6], [0]],
+    )
+    for shift in (F(0), F(1, 1000), F(-1, 777)):
+        near = RationalNetwork([w + shift for w in flat.weights], flat.biases)
+        position = general_position(near)
+        assert position.delta == 0
+        assert "1 (3)" in position.limiting.item
+        assert position.flat is not None
+
+
 def test_parallel_hyperplanes_are_irregular_as_printed_only():
     position = general_position(depth_two([[1, 2], [2, 4]], [1, 5]))
     assert position.as_printed == 0

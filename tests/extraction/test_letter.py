@@ -30,7 +30,7 @@ from unrelu.extraction.letter_two import (
 from unrelu.extraction.three_layer import extract_three_layer
 from unrelu.extraction.two_layer import extract_two_layer
 from unrelu.networks import ReLUNetwork
-from unrelu.oracles import ExactOracle, Meter
+from unrelu.oracles import ExactOracle, Meter, connect
 from unrelu.planted import random_network, random_rational_network
 from unrelu.rational import RationalNetwork, rationals
 from unrelu.rational_compare import normal_form, same_function, same_network
@@ -142,7 +142,7 @@ def test_in_float64_as_far_as_it_carries():
 # ---------------------------------------------------------------------- Theorem 3
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(4))
 def test_theorem_three_gives_the_network_back_bit_for_bit(seed):
     truth, position = depth_three(seed, all_switch=True)
     d1, d2 = truth.hidden_widths
@@ -327,6 +327,26 @@ def test_mistakes_are_named():
         extract_three_layer(truth, faithful=True, delta=0.1)
     with pytest.raises(InvalidInput, match="single output"):
         extract_two_layer(random_network(2, 3, 2, rng=0), faithful=True, delta=0.1)
+    network = random_network(2, 3, 1, rng=0)
+    with pytest.raises(InvalidInput, match="faithful"):
+        extract_two_layer(network, delta=0.1)
+    with pytest.raises(InvalidInput, match="faithful"):
+        extract_three_layer(network, units=4)
+    with pytest.raises(InvalidInput, match="logits"):
+        extract_two_layer(network, faithful=True, delta=0.1, answers="probabilities")
+    with pytest.raises(InvalidInput, match="logits"):
+        extract_three_layer(network, faithful=True, delta=0.1, units=4, answers="probabilities")
+
+
+@pytest.mark.parametrize("shape", [np.tanh, np.square, np.sin, np.sign, lambda x: 0.0 * x])
+def test_what_is_no_network_is_not_recovered(shape):
+    """Only the constant is a network: without units."""
+    oracle = connect(lambda x: shape(x @ np.array([1.0, -0.3])), input_dim=2)
+    result = extract_two_layer(oracle, faithful=True, delta=F(1, 33), rng=0)
+    constant = np.ptp(shape(np.linspace(-3.0, 3.0, 7))) == 0
+    assert (result.status is Status.RECOVERED) == constant
+    result = extract_three_layer(oracle, faithful=True, delta=F(1, 33), units=4, rng=0)
+    assert result.status is not Status.RECOVERED
 
 
 def test_results_are_saved_with_their_rationals(tmp_path):

@@ -11,6 +11,9 @@ Readings
   hyperplane is parallel to the row's. So no such network is regular as printed (and item 4 of
   Lemma 5 fails). What its use, Lemma 9, needs of two parallel hyperplanes is that they lie apart:
   their distance is taken instead. ``as_printed`` keeps the definition's zero.
+- Condition (3) of a nice function, no affine map twice, fails on an axis with two pieces on which
+  no second-layer unit is on: with positive probability, which item 1 of Lemma 5 overlooks. A top
+  layer without zero partial derivatives, as Theorem 3 assumes anyway, excludes it.
 - The paper scales rows of W to unit norm, which is irrational; here a row's largest weight is one.
 - Condition (4) of a nice function depends on delta twice. Reciprocals of odd numbers are tried in
   turn: a dyadic delta has a grid that meets every dyadic critical point.

@@ -40,7 +40,7 @@ Theorem 2, section 3.4.1        ``recover_depth_two(orthant=True)``; in practice
                                 test_a_unit_met_on_several_half_axes_is_one_unit
 Theorem 3, section 3.5          ``recover_depth_three``; in practice
                                 :func:`unrelu.extraction.three_layer.extract_three_layer`;
-                                deviates: see below, and the head of three_layer;
+                                deviates: rows in a random subspace, all sharpened at the end;
                                 test_theorem_three_gives_the_network_back_bit_for_bit,
                                 test_units_that_never_switch_end_in_the_affine_term
 Algorithm 1, FIND_CP, Lemma 13  ``find_cp``; in practice ``find_kinks``; deviates: line 3 starts
@@ -51,8 +51,9 @@ Algorithm 1, FIND_CP, Lemma 13  ``find_cp``; in practice ``find_kinks``; deviate
                                 test_the_grid_must_keep_its_distance,
                                 test_on_the_half_axis_nothing_outside_is_asked,
                                 test_steps_on_the_grid_end_within_half_of_delta
-Algorithm 2, AFFINE, Lemma 12   ``affine``; in practice ``measure_gradients``; deviates: steps as
-                                long as the piece allows;
+Algorithm 2, AFFINE, Lemma 12   :func:`unrelu.extraction.letter_boxes.affine`; in practice
+                                ``measure_gradients``; deviates: steps as long as the piece
+                                allows;
                                 test_affine_is_exact_near_a_general_point
 Algorithm 3, FIND_HP, Lemma 14  ``find_hp``; in practice ``solve_pieces``, and ``measure_rows`` in
                                 depth three; deviates: both sides share their gradients with the
@@ -91,10 +92,11 @@ Definition 1, section 3.3       ``general_position``; in practice none, steps co
                                 test_two_pieces_with_one_map_are_not_nice,
                                 test_the_grid_keeps_its_distance,
                                 test_depth_three_counts_the_axis_exactly
-Lemmas 1 and 5, measure zero    ``GeneralPosition.as_printed``; in practice none; deviates: item 4
-                                fails in depth three, and says so;
+Lemmas 1 and 5, measure zero    ``GeneralPosition.as_printed``; in practice none; deviates: items
+                                1 and 4 fail in depth three, and it says so;
                                 test_parallel_hyperplanes_are_irregular_as_printed_only,
-                                test_in_depth_three_rows_have_parallels
+                                test_in_depth_three_rows_have_parallels,
+                                test_in_depth_three_flat_pieces_repeat_a_map
 Lemma 2, perturbed networks     ``lemma_two_delta``; in practice none;
                                 test_lemma_two_follows_from_six_and_seven,
                                 test_perturbed_networks_are_regular_for_the_lemmas_delta
@@ -148,6 +150,7 @@ from unrelu.extraction.letter_run import (
     FaithfulTwoLayerResult,
     Letter,
     as_target,
+    check_answers,
 )
 from unrelu.extraction.letter_three import (
     DepthThree,
@@ -174,6 +177,7 @@ def extract_two_layer_as_printed(
     *,
     delta: Any,
     domain: str | tuple[ArrayLike, ArrayLike] = "all",
+    answers: str = "values",
     rng: RandomState = None,
     progress: Progress | None = None,
 ) -> FaithfulTwoLayerResult:
@@ -187,6 +191,7 @@ def extract_two_layer_as_printed(
     delta
         The target is delta-regular for this one: a Fraction, a number, or a text ``"1/4095"``.
     """
+    check_answers(answers)
     run = Run(
         as_target(oracle),
         algorithm="extract_two_layer",
@@ -246,6 +251,7 @@ def extract_three_layer_as_printed(
     *,
     delta: Any,
     units: int | None,
+    answers: str = "values",
     rng: RandomState = None,
     progress: Progress | None = None,
 ) -> FaithfulThreeLayerResult:
@@ -256,6 +262,7 @@ def extract_three_layer_as_printed(
     units
         ``d1 + d2`` of Algorithm 7's first line, or more.
     """
+    check_answers(answers)
     if units is None:
         raise InvalidInput(
             "faithful=True needs units, a bound on d1 + d2, as line 1 of Algorithm 7 does"

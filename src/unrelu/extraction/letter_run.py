@@ -25,7 +25,14 @@ from unrelu.oracles.exact import ExactOracle
 from unrelu.rational import RationalNetwork, rationals
 from unrelu.result import Certificate, RecoveryResult, Status
 
-__all__ = ["Ended", "FaithfulThreeLayerResult", "FaithfulTwoLayerResult", "Letter", "as_target"]
+__all__ = [
+    "Ended",
+    "FaithfulThreeLayerResult",
+    "FaithfulTwoLayerResult",
+    "Letter",
+    "as_target",
+    "check_answers",
+]
 
 Result = TypeVar("Result", bound=RecoveryResult)
 
@@ -196,6 +203,12 @@ def _checked_delta(delta: Any) -> Fraction:
     if not 0 < value <= Fraction(1, 2):
         raise InvalidInput(f"delta must be positive and at most 1/2, got {delta!r}")
     return value
+
+
+def check_answers(answers: str) -> None:
+    """Refuse probabilities: the paper's networks have none."""
+    if answers == "probabilities":
+        raise InvalidInput("faithful=True reads values, as the paper does; ask for logits")
 
 
 def as_target(oracle: Any) -> Any:

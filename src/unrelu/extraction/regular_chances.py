@@ -9,7 +9,8 @@ Deviations
 - Item 5 of Lemma 6 is stated with :math:`\delta q^2 \sqrt d\, \delta (M+1) 2^{d+1}`; its proof
   and the sum in the proof of Lemma 2 have :math:`\delta q^2 \sqrt d\, d (M+1)^2 2^{d+1}`, which
   is used. Item 5 of Lemma 7 likewise squares :math:`dM^2 + 2`.
-- Item 5 of Lemma 7 overlooks parallel hyperplanes (:mod:`unrelu.extraction.general_position`).
+- Item 5 of Lemma 7 overlooks parallel hyperplanes, and Lemma 2 in depth three pieces on which the
+  top layer is flat (:mod:`unrelu.extraction.general_position`).
 """
 
 from __future__ import annotations

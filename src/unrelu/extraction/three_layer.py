@@ -86,6 +86,7 @@ from unrelu.core.answers import values_where_refuted
 from unrelu.core.breakdown import Breakdown, as_breakdown
 from unrelu.core.explain import explained
 from unrelu.core.run import Run
+from unrelu.errors import InvalidInput
 from unrelu.extraction.deep_answers import NotFinite, Saturated
 from unrelu.extraction.deep_candidate import Candidate, recover_top
 from unrelu.extraction.deep_certify import Verdict
@@ -161,8 +162,10 @@ def extract_three_layer(
     """
     if faithful:
         return extract_three_layer_as_printed(
-            oracle, delta=delta, units=units, rng=rng, progress=progress
+            oracle, delta=delta, units=units, answers=answers, rng=rng, progress=progress
         )
+    if delta is not None or units is not None:
+        raise InvalidInput("delta and units are for faithful=True")
     shown = as_oracle(oracle)
     odds = shown if isinstance(shown, LogOdds) and answers != "values" else None
     run = Run(

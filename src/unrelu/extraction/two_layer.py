@@ -86,6 +86,7 @@ from unrelu.core.explain import contradictions_of, explained
 from unrelu.core.levels import unlevelled
 from unrelu.core.run import Run
 from unrelu.core.units import Units
+from unrelu.errors import InvalidInput
 from unrelu.extraction.certify import FailedPoints, Verdict, certify_units
 from unrelu.extraction.letter import extract_two_layer_as_printed
 from unrelu.extraction.noisy import recover_from_noisy
@@ -149,8 +150,10 @@ def extract_two_layer(
     """
     if faithful:
         return extract_two_layer_as_printed(
-            oracle, delta=delta, domain=domain, rng=rng, progress=progress
+            oracle, delta=delta, domain=domain, answers=answers, rng=rng, progress=progress
         )
+    if delta is not None:
+        raise InvalidInput("delta is for faithful=True; in practice steps come from the noise")
     run = Run(
         oracle,
         algorithm="extract_two_layer",
