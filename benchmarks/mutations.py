@@ -23,6 +23,7 @@ ROOT = Path(__file__).parent.parent
 COPIED = ("src", "tests", "benchmarks", "docs", "pyproject.toml", "README.md", "CONTRIBUTING.md")
 PREFIX = "mutations_"
 FAILED = 1  # of pytest: it ran, and some tests failed
+LONGEST = 240.0  # seconds; a broken loop may have no end, and is noticed too
 Mutation = tuple[str, str, str, str]
 
 
@@ -60,13 +61,16 @@ def copied() -> Iterator[Path]:
 
 
 def outcome(copy: Path, tests: list[str]) -> int:
-    """Run tests in a copy; return pytest's status."""
+    """Run tests in a copy; return pytest's status, that of a failure where they do not end."""
     paths = os.pathsep.join([str(copy / "src"), str(copy)])
     environment = os.environ | {"PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
-    return subprocess.run(
-        command, cwd=copy, env=environment, capture_output=True, check=False
-    ).returncode
+    try:
+        return subprocess.run(
+            command, cwd=copy, env=environment, capture_output=True, check=False, timeout=LONGEST
+        ).returncode
+    except subprocess.TimeoutExpired:
+        return FAILED
 
 
 def run(paper: str, copy: Path) -> int:

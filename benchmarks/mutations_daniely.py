@@ -28,7 +28,7 @@ MUTATIONS: list[tuple[str, str, str, str]] = [
     (_BOXES, "last: Any | None = f.number(0) if positive else None",
      "last: Any | None = None",
      _IN_BOXES + "test_on_the_half_axis_nothing_outside_is_asked"),
-    (_BOXES, "x - a < delta):", "x - a < 0):",
+    (_BOXES, "not left - off <= x <= right + off", "not left - off <= x",
      _IN_BOXES + "test_a_delta_that_is_too_large_is_told"),
     # Algorithm 2
     (_BOXES, "bias = values[0] - weights @ x", "bias = values[0] + weights @ x",

@@ -289,25 +289,8 @@ def extract_three_layer_as_printed(
         return _layers_of_three(depth_three)
 
     def result(ended: Ended) -> FaithfulThreeLayerResult:
-        d = run.target.input_dim
-        if not found:
-            return FaithfulThreeLayerResult(**letter.facts(ended))
-        first = np.asarray(found[0].weights, dtype=np.float64)
-        widths = len(first), len(found[0].top.signs)
-        # A second-layer unit crosses the axis at most once in each of d1 + 1 states.
-        met = widths[0] + widths[1] * (widths[0] + 1)
-        most = most_queries_depth_three(d, widths, met, letter.delta)
-        return FaithfulThreeLayerResult(
-            **letter.facts(ended),
-            first_width=widths[0],
-            second_width=widths[1],
-            first_weights=first,
-            first_biases=np.asarray(found[0].biases, dtype=np.float64),
-            first_signed=True,
-            condition=float(np.linalg.cond(first)),
-            starts=1,
-            most_queries=most,
-        )
+        own = _facts_of_three(found[0], run.target.input_dim, letter) if found else {}
+        return FaithfulThreeLayerResult(**letter.facts(ended), **own)
 
     def steps() -> FaithfulThreeLayerResult:
         letter.look()
@@ -316,6 +299,24 @@ def extract_three_layer_as_printed(
     return run.ended(
         steps, lambda status, message: result(Ended(status, message)), letter.explained
     )
+
+
+def _facts_of_three(found: DepthThree, d: int, letter: Letter) -> dict[str, Any]:
+    """Return the fields of a depth-3 result."""
+    first = np.asarray(found.weights, dtype=np.float64)
+    d1, d2 = len(first), len(found.top.signs)
+    # A second-layer unit crosses the axis at most once in each of d1 + 1 states.
+    most = most_queries_depth_three(d, (d1, d2), d1 + d2 * (d1 + 1), letter.delta)
+    return {
+        "first_width": d1,
+        "second_width": d2,
+        "first_weights": first,
+        "first_biases": np.asarray(found.biases, dtype=np.float64),
+        "first_signed": True,
+        "condition": float(np.linalg.cond(first)),
+        "starts": 1,
+        "most_queries": most,
+    }
 
 
 def _layers_of_three(found: DepthThree) -> list[Any]:
