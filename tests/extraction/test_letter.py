@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from fractions import Fraction
 from pathlib import Path
@@ -14,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent.parent))
 
 from benchmarks.letter_daniely import depth_three, depth_two
 from unrelu.errors import InvalidInput
+from unrelu.extraction import letter_boxes
 from unrelu.extraction.general_position import general_position
 from unrelu.extraction.letter_boxes import Function, Irregular
 from unrelu.extraction.letter_three import (
@@ -60,6 +62,20 @@ class Watched(ExactOracle):
 
 def exact(result):
     return RationalNetwork.from_text(result.exact)
+
+
+BOXES = {
+    1: (1, 2, 3, 5), 2: (1,), 3: (1, 2, 3), 4: (1, 2, 4), 5: (1,), 6: (1, 2, 3, 4, 6, 7),
+    7: (1, 2, 3, 4, 5, 6, 8),
+}  # fmt: skip
+
+
+def test_every_line_of_a_box_is_marked():
+    """All but those that only end a loop or a case."""
+    folder = Path(letter_boxes.__file__).parent
+    text = "".join(path.read_text() for path in sorted(folder.glob("letter_*.py")))
+    marked = {(int(a), int(b)) for a, b in re.findall(r"# Algorithm (\d), line (\d)", text)}
+    assert marked == {(box, line) for box, lines in BOXES.items() for line in lines}
 
 
 # ------------------------------------------------------------------ Theorems 1, 2

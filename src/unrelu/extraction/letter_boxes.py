@@ -199,7 +199,8 @@ def find_hp(f: Function, delta: Any, x: Numbers, axis: int = 0) -> Affine:
     """
     epsilon = (delta / 2) ** 2  # Algorithm 3, line 1
     step = delta / 2 * f.axis(axis)
-    first, second = affine(f, epsilon, x + step), affine(f, epsilon, x - step)  # line 2
+    first = affine(f, epsilon, x + step)  # Algorithm 3, line 2
+    second = affine(f, epsilon, x - step)  # Algorithm 3, line 2
     return first.minus(second)  # Algorithm 3, line 3
 
 
@@ -223,4 +224,4 @@ def is_convex(f: Function, delta: Any, x: Numbers, axis: int = 0) -> bool:
 def is_general(f: Function, epsilon: Any, x: Numbers) -> bool:
     """IS_GENERAL(f, epsilon, x), Algorithm 5: whether x is general, not critical."""
     bend, off = _bend(f, epsilon, x, 0)
-    return bool(abs(bend) <= off)  # Algorithm 5, lines 1 and 2
+    return bool(abs(bend) <= off)  # Algorithm 5, line 1; line 2 returns

@@ -110,7 +110,8 @@ def recover_depth_two(
         return values - f.array(rest.units(points)), off
 
     left = affine(Function(f.dimension, residual, f.number), delta, draw())  # Algorithm 6, line 6
-    return dataclasses.replace(rest, linear=left.weights, constant=left.bias)  # line 7
+    # Algorithm 6, line 7
+    return dataclasses.replace(rest, linear=left.weights, constant=left.bias)
 
 
 def _known(hyperplane: Affine, sign: int, found: list[tuple[Affine, int]]) -> bool:
