@@ -30,7 +30,7 @@ def thing(dotted: str) -> Any:
             continue
         for part in parts[length:]:
             fields = getattr(found, "__dataclass_fields__", {})
-            found = getattr(found, part, fields.get(part))
+            found = fields.get(part, getattr(found, part, None))  # a default may be None
             if found is None:
                 return None
         return found

@@ -23,6 +23,26 @@ def test_every_name_of_the_map_is_there(paper):
     assert missing == []
 
 
+@pytest.mark.parametrize("paper", report_papers.PAPERS, ids=lambda paper: paper.page)
+def test_every_name_of_other_heads_is_there(paper):
+    assert report_papers.paper_rows(paper._replace(modules=paper.heads))[1] == []
+
+
+@pytest.mark.parametrize("paper", report_papers.PAPERS, ids=lambda paper: paper.page)
+def test_every_test_of_the_map_is_there(paper):
+    sources = [path.read_text() for path in (ROOT / "tests").rglob("test_*.py")]
+    defined = {name for text in sources for name in re.findall(r"^def (test_\w+)", text, re.M)}
+    assert set(report_papers.tests_of(paper)) <= defined
+
+
+def test_a_cell_is_split_into_its_columns():
+    cell = "`f`, `g`; in practice `h`; on all of space; deviates: thus; test_f, test_g"
+    assert report_papers.parts(cell) == [
+        "`f`, `g`", "`h`; on all of space", "thus", "`test_f`, `test_g`"
+    ]  # fmt: skip
+    assert report_papers.parts("`f`") == ["`f`", "", "", ""]
+
+
 def test_names_are_written_in_full_and_stale_ones_are_caught():
     cell, missing, last = report_papers.full_names(
         "`find_boundary`, `first_line` of `unrelu.learner.run.Learning`, `kernels.old.name`",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from unrelu._random import RandomState, as_generator
 from unrelu._types import FloatArray
 from unrelu.errors import InvalidInput
 from unrelu.networks import ReLUNetwork
+from unrelu.rational import RationalNetwork
 
 __all__ = [
     "HOSTILE",
@@ -34,6 +36,7 @@ __all__ = [
     "opposite_pairs",
     "parallel_hyperplanes",
     "random_network",
+    "random_rational_network",
     "sparse_inputs",
     "zero_outputs",
 ]
@@ -55,6 +58,32 @@ def random_network(
     ]
     biases = [bias_std * g.standard_normal(m) for m in widths[1:-1]]
     return ReLUNetwork(weights, [*biases, np.zeros(widths[-1])])
+
+
+def random_rational_network(
+    *widths: int, rng: RandomState = None, denominator: int = 97
+) -> RationalNetwork:
+    """Draw a network whose weights and hidden biases are rationals, none of them zero.
+
+    Each is a Gaussian rounded to a fraction with a denominator of its own, up to
+    ``denominator``. The output layer has no bias, as in the papers.
+    """
+    if len(widths) < 2 or min(widths) < 1 or denominator < 2:
+        raise InvalidInput(f"need positive widths and a denominator, got {widths}, {denominator}")
+    g = as_generator(rng)
+
+    def one() -> Fraction:
+        below = int(g.integers(2, denominator + 1))
+        above = 0
+        while above == 0:
+            above = round(below * g.standard_normal())
+        return Fraction(above, below)
+
+    weights = [
+        [[one() for _ in range(d)] for _ in range(m)] for d, m in itertools.pairwise(widths)
+    ]
+    biases = [[one() for _ in range(m)] for m in widths[1:-1]]
+    return RationalNetwork(weights, [*biases, [Fraction(0)] * widths[-1]])
 
 
 def _unit(vectors: FloatArray) -> FloatArray:

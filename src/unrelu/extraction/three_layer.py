@@ -30,9 +30,12 @@ beside the ``second_width`` units found.
 
 Map to the paper
 ----------------
+As printed, and line by line with tests: :mod:`unrelu.extraction.letter`. Here:
+
 ===========================================  ====================================
 3.5.1, candidate hyperplanes on a line       :func:`unrelu.extraction.deep_first.search_line`
 3.5.2, Algorithm 7, layer of a hyperplane    :func:`unrelu.extraction.deep_layers.find_first_layer`
+IS_GENERAL, Algorithm 5                      ``_second_differences`` there
 FIND_HP, Algorithm 3, for the first layer    :func:`unrelu.extraction.deep_rows.measure_rows`
 3.5.3, signs by z orthogonal to other rows   :func:`unrelu.extraction.deep_signs.orient_rows`
 3.5.4, top two layers by a right inverse     :class:`unrelu.extraction.deep_top.TopOracle`
@@ -41,10 +44,12 @@ Theorem 2, depth 2 on the orthant            :class:`unrelu.extraction.deep_orth
 
 Deviations
 ----------
-- Algorithm 7 goes beyond each other hyperplane in turn; here one goes far along
-  the hyperplane to both sides, which crosses most of them at once. That needs
+- Algorithm 7 goes beyond each of the k other hyperplanes in turn; here one goes far along
+  the hyperplane to two sides, which crosses most of them at once. That needs
   one direction inside the hyperplane, so normals are measured for first-layer
-  kinks only.
+  kinks only. Its bound of 1 - 2^-d does not cover two sides: a surface that no row bends
+  on both of them passes for a row. Rows are confirmed elsewhere (``confirm_rows``), and the
+  certificate decides.
 - Flat spots are inconclusive, and another place is tried.
 - Rows are measured in a random subspace of a few more than d1 dimensions and
   lifted: every gradient is a combination of the rows.
@@ -77,23 +82,25 @@ from typing import Any, Literal
 import numpy as np
 
 from unrelu._random import RandomState
-from unrelu._types import FloatArray
 from unrelu.core.answers import values_where_refuted
 from unrelu.core.breakdown import Breakdown, as_breakdown
 from unrelu.core.explain import explained
 from unrelu.core.run import Run
+from unrelu.errors import InvalidInput
 from unrelu.extraction.deep_answers import NotFinite, Saturated
 from unrelu.extraction.deep_candidate import Candidate, recover_top
 from unrelu.extraction.deep_certify import Verdict
 from unrelu.extraction.deep_first import FirstLayer, find_rows, orient
 from unrelu.extraction.deep_session import Session
+from unrelu.extraction.letter import extract_three_layer_as_printed
 from unrelu.extraction.peel import Ended, peel_over
 from unrelu.extraction.price import price_three_layer
 from unrelu.extraction.three_layer_config import Failed, ThreeLayerConfig
+from unrelu.extraction.three_layer_result import ThreeLayerResult
 from unrelu.oracles import as_oracle
 from unrelu.oracles.wrappers import LogOdds
 from unrelu.progress import Progress
-from unrelu.result import RecoveryResult, Status
+from unrelu.result import Status
 
 __all__ = ["ThreeLayerConfig", "ThreeLayerResult", "extract_three_layer"]
 
@@ -111,44 +118,6 @@ NOT_FINITE = (
 )
 
 
-@dataclasses.dataclass(frozen=True, repr=False)
-class ThreeLayerResult(RecoveryResult):
-    """A recovered depth-3 network and what is known about it.
-
-    Attributes
-    ----------
-    first_width, second_width
-        Units found in the two hidden layers, the carriers of the affine term
-        not counted.
-    first_weights, first_biases
-        First-layer hyperplanes found, ``(k, d)`` and ``(k,)``, of unit length;
-        given also where the rest failed.
-    first_signed
-        Whether their orientation is known.
-    condition
-        Of W.
-    starts
-        Lines on which the whole was begun.
-    check_error
-        Largest deviation at the checks over the spread of the answers.
-    noise
-        Standard deviation of an answer's error, at typical inputs.
-    answers
-        ``"values"`` or ``"log-odds"``: what the network computes.
-    """
-
-    first_width: int = 0
-    second_width: int = 0
-    first_weights: FloatArray = dataclasses.field(default_factory=lambda: np.empty((0, 0)))
-    first_biases: FloatArray = dataclasses.field(default_factory=lambda: np.empty(0))
-    first_signed: bool = False
-    condition: float = 0.0
-    starts: int = 0
-    check_error: float = 0.0
-    noise: float = 0.0
-    answers: str = "values"
-
-
 @values_where_refuted
 def extract_three_layer(
     oracle: Any,
@@ -156,6 +125,9 @@ def extract_three_layer(
     answers: Literal["auto", "values", "probabilities"] = "auto",
     rng: RandomState = None,
     progress: Progress | None = None,
+    faithful: bool = False,
+    delta: Any = None,
+    units: int | None = None,
     config: ThreeLayerConfig | None = None,
 ) -> ThreeLayerResult:
     """Recover a network with two hidden layers from queries.
@@ -172,6 +144,11 @@ def extract_three_layer(
         Seed or generator; the same seed gives the same result.
     progress
         Receives updates while it runs.
+    faithful
+        Run the algorithms as printed (:mod:`unrelu.extraction.letter`), exactly where the
+        oracle answers exactly. Needs ``delta`` and ``units``.
+    delta, units
+        The paper's delta, and a bound on ``d1 + d2``.
     config
         Tolerances and sizes.
 
@@ -183,6 +160,12 @@ def extract_three_layer(
         the first-layer hyperplanes that were found, and says what stopped it.
         For probabilities the network gives logits, of which one is always zero.
     """
+    if faithful:
+        return extract_three_layer_as_printed(
+            oracle, delta=delta, units=units, answers=answers, rng=rng, progress=progress
+        )
+    if delta is not None or units is not None:
+        raise InvalidInput("delta and units are for faithful=True")
     shown = as_oracle(oracle)
     odds = shown if isinstance(shown, LogOdds) and answers != "values" else None
     run = Run(

@@ -29,13 +29,17 @@ domain are part of the affine term.
 
 Map to the paper
 ----------------
+As printed, and line by line with tests: :mod:`unrelu.extraction.letter`. Here:
+
 ==========================================  =====================================
 FIND_CP, Algorithm 1                        :func:`unrelu.lines.kinks.find_kinks`
 AFFINE, Algorithm 2                         :func:`unrelu.lines.gradients.measure_gradients`
-FIND_HP, Algorithm 3                        :func:`unrelu.lines.survey.survey`
-IS_CONVEX, Algorithm 4                      the sign of the jump of slope, in ``survey``
+FIND_HP, Algorithm 3                        :func:`unrelu.lines.gates.solve_pieces`; for several
+                                            outputs :func:`unrelu.lines.gates.combine`
+IS_CONVEX, Algorithm 4                      the sign of ``unrelu.lines.survey._output_vectors``
 IS_GENERAL, Algorithm 5                     the checks of ``measure_gradients``
-Algorithm 6, lines 1-5 and 6-7              ``survey`` and :class:`unrelu.core.units.Units`
+Algorithm 6, line 1                         ``scan_line``
+Algorithm 6, lines 2-5 and 6-7              ``survey`` and :class:`unrelu.core.units.Units`
 Theorem 2: all half-axes                    ``Extraction.cover``, ``Domain.vertices``
 ==========================================  =====================================
 
@@ -48,7 +52,9 @@ Deviations
   along the line is known: d - 1 answers per piece instead of 2d per kink.
 - With several outputs about k / m pieces are measured instead of k + 1.
 - A few gradients at roomy points sharpen the result at the end, as float64
-  answers are not exact.
+  answers are not exact. Which ones, and how well the units are known, their covariance
+  tells: its factors (``update``, and ``combine`` for several outputs) are a term k^3 in time
+  that Theorem 1's d^2 k has not.
 - Coarse answers (float32, rounded) need other means than differences: on all of space
   :mod:`unrelu.extraction.noisy` takes over, in a bounded domain the search of a box
   (:mod:`unrelu.extraction.box`), for the orthant as far out along each axis as typical
@@ -80,7 +86,9 @@ from unrelu.core.explain import EXACT_NOISE, contradictions_of, explained
 from unrelu.core.levels import unlevelled
 from unrelu.core.run import Run
 from unrelu.core.units import Units
+from unrelu.errors import InvalidInput
 from unrelu.extraction.certify import FailedPoints, Verdict, certify_units
+from unrelu.extraction.letter import extract_two_layer_as_printed
 from unrelu.extraction.noisy import recover_from_noisy
 from unrelu.extraction.refine import predicted_errors
 from unrelu.extraction.two_layer_bounded import recover_in_bounds
@@ -103,6 +111,8 @@ def extract_two_layer(
     answers: Literal["auto", "values", "probabilities"] = "auto",
     rng: RandomState = None,
     progress: Progress | None = None,
+    faithful: bool = False,
+    delta: Any = None,
     config: TwoLayerConfig | None = None,
 ) -> TwoLayerResult:
     """Recover a network with one hidden layer from queries.
@@ -123,6 +133,11 @@ def extract_two_layer(
         Seed or generator; the same seed gives the same result.
     progress
         Receives updates while it runs.
+    faithful
+        Run the algorithms as printed (:mod:`unrelu.extraction.letter`), exactly where the
+        oracle answers exactly. Needs ``delta``.
+    delta
+        The paper's delta, for which the target is regular.
     config
         Tolerances and sizes.
 
@@ -133,6 +148,12 @@ def extract_two_layer(
         held-out point of the certificate within its tolerance. For
         probabilities the network gives logits, of which one is always zero.
     """
+    if faithful:
+        return extract_two_layer_as_printed(
+            oracle, delta=delta, domain=domain, answers=answers, rng=rng, progress=progress
+        )
+    if delta is not None:
+        raise InvalidInput("delta is for faithful=True; in practice steps come from the noise")
     run = Run(
         oracle,
         algorithm="extract_two_layer",

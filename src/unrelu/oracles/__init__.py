@@ -4,6 +4,7 @@ from unrelu.oracles.adapters import CallableOracle, NetworkOracle
 from unrelu.oracles.base import Adapter, Meter, Oracle, Wrapper
 from unrelu.oracles.connect import as_oracle, connect
 from unrelu.oracles.estimators import EstimatorOracle
+from unrelu.oracles.exact import ExactOracle
 from unrelu.oracles.http import HTTPOptions, HTTPOracle
 from unrelu.oracles.input_map import Mapped
 from unrelu.oracles.onnx_file import OnnxOracle
@@ -17,6 +18,7 @@ __all__ = [
     "CallableOracle",
     "Cast",
     "EstimatorOracle",
+    "ExactOracle",
     "HTTPOptions",
     "HTTPOracle",
     "Labels",
