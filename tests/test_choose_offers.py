@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from unrelu import choose, connect, extract, planted
+from unrelu import _choose_plan, choose, connect, extract, planted
 from unrelu.core.answers import values_where_refuted
 from unrelu.errors import BudgetExhausted
 from unrelu.extraction.noisy import extract_from_noisy
@@ -88,7 +88,7 @@ def test_a_price_passed_between_runs_is_a_status(monkeypatch):
     def passes(target, rng, progress):
         raise BudgetExhausted("more than was planned")
 
-    monkeypatch.setattr(choose, "METHODS", (lambda facts: stub(passes),))
+    monkeypatch.setattr(_choose_plan, "METHODS", (lambda facts: stub(passes),))
     result = extract(connect(planted.random_network(3, 2, 1, rng=0)), rng=0)
     assert result.status is Status.BUDGET_EXHAUSTED
     assert "more than was planned" in result.message
@@ -107,7 +107,7 @@ def test_answers_that_leave_their_range_are_values(monkeypatch):
 
         return stub(refuted)
 
-    monkeypatch.setattr(choose, "METHODS", (offer,))
+    monkeypatch.setattr(_choose_plan, "METHODS", (offer,))
     extract(Softmax(connect(planted.random_network(3, 2, 2, rng=0))), rng=0)
     assert kinds[0] == "probabilities"
     assert kinds[-1] == "values"
