@@ -86,7 +86,7 @@ MUTATIONS: list[tuple[str, str, str, str]] = [
     (_THREE, "(points - biases) @ inverse.T", "(points + biases) @ inverse.T",
      _LETTER + "test_directions_and_the_top_layers"),
     (_THREE, "        if ahead == behind:\n", "        if ahead and behind:\n",
-     _LETTER + "test_a_flat_top_layer_is_told"),
+     _LETTER + "test_no_direction_shows_where_the_top_is_flat"),
     (_RUN, "beyond = (off != 0).any(axis=1)", "beyond = (off > 1).any(axis=1)",
      _LETTER + "test_a_delta_that_is_too_large_gives_no_false_recovery"),
     # Definition 1
