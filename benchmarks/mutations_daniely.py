@@ -40,7 +40,7 @@ MUTATIONS: list[tuple[str, str, str, str]] = [
      _IN_BOXES + "test_find_hp_steps_by_half_of_delta_and_its_square"),
     (_BOXES, "step = delta / 2 * f.axis(axis)", "step = delta * f.axis(axis)",
      _IN_BOXES + "test_find_hp_steps_by_half_of_delta_and_its_square"),
-    (_BOXES, "return first.minus(second)", "return first.minus(second, -1)",
+    (_BOXES, "return first.minus(second)", "return first",
      _IN_BOXES + "test_find_hp_and_is_convex_give_a_unit_up_to_sign"),
     # Algorithms 4 and 5
     (_BOXES, "if bend > off:", "if bend < -off:",
@@ -53,7 +53,7 @@ MUTATIONS: list[tuple[str, str, str, str]] = [
     (_TWO, "x = t * f.axis(axis)\n            hyperplane = find_hp(f, delta, x, axis)",
      "x = t * f.axis(axis)\n            hyperplane = find_hp(f, delta, x)",
      _LETTER + "test_theorem_two_stays_in_the_orthant"),
-    (_TWO, "or hyperplane.minus(other, -1).vanishes", "or False",
+    (_TWO, "if hyperplane.equals(other):", "if False:",
      _LETTER + "test_a_unit_met_on_several_half_axes_is_one_unit"),
     (_TWO, "return searches * each_search + met * each_unit + d + 1",
      "return searches * each_search + met * each_unit",
@@ -86,7 +86,7 @@ MUTATIONS: list[tuple[str, str, str, str]] = [
     (_THREE, "(points - biases) @ inverse.T", "(points + biases) @ inverse.T",
      _LETTER + "test_directions_and_the_top_layers"),
     (_THREE, "        if ahead == behind:\n", "        if ahead and behind:\n",
-     _LETTER + "test_a_flat_top_layer_is_told"),
+     _LETTER + "test_no_direction_shows_where_the_top_is_flat"),
     (_RUN, "beyond = (off != 0).any(axis=1)", "beyond = (off > 1).any(axis=1)",
      _LETTER + "test_a_delta_that_is_too_large_gives_no_false_recovery"),
     # Definition 1

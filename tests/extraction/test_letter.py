@@ -274,6 +274,14 @@ def test_directions_and_the_top_layers(peeled):
     assert (top.answer(h)[0] == inside(h)[:, 0]).all()
 
 
+def test_no_direction_shows_where_the_top_is_flat(peeled):
+    _, delta, oracle, found, rows = peeled
+    first = [pair for pair, is_row in zip(found, rows, strict=True) if is_row]
+    flat = Function(oracle.input_dim, lambda x: (0 * x[:, 0], 0 * x[:, 0]), Fraction)
+    with pytest.raises(Irregular, match="or on none"):
+        find_directions(flat, first, delta)
+
+
 def test_without_a_right_inverse_there_are_no_directions(peeled):
     _, delta, oracle, found, rows = peeled
     first = [pair for pair, is_row in zip(found, rows, strict=True) if is_row]

@@ -54,10 +54,11 @@ def test_halvings_are_the_least_power_of_two(delta):
 
 
 def test_affine_is_exact_near_a_general_point():
-    network = random_rational_network(3, 4, 1, rng=0)
+    network = random_rational_network(3, 8, 1, rng=0)
     x = rationals([F(1, 3), F(-2, 5), F(7, 4)])
     (w, u), (b, _) = network.weights, network.biases
     on = (w @ x + b) > 0
+    assert 0 < on.sum() < 8
     watched = Watched(network)
     found = affine(watched.function, F(1, 10**6), x)
     assert found.weights.tolist() == (u[0] * on @ w).tolist()

@@ -76,7 +76,8 @@ Algorithm 7, 3-8; Lemma 8       ``is_first_layer``; in practice ``find_first_lay
                                 test_algorithm_seven_goes_beyond_each_hyperplane
 3.5.3, identifying directions   ``find_directions``; in practice ``orient_rows``; deviates:
                                 several places, where the first is flat;
-                                test_directions_and_the_top_layers, test_a_flat_top_layer_is_told
+                                test_directions_and_the_top_layers,
+                                test_no_direction_shows_where_the_top_is_flat
 3.5.4, the top two layers       ``top_layers``; in practice ``TopOracle``; deviates: the orthant
                                 is entered by a hair; test_directions_and_the_top_layers,
                                 test_without_a_right_inverse_there_are_no_directions

@@ -93,11 +93,11 @@ class Affine(NamedTuple):
         """Return ``<w, x> + b``."""
         return self.weights @ x + self.bias
 
-    def minus(self, other: Affine, sign: int = 1) -> Affine:
-        """Return ``self - sign * other``."""
+    def minus(self, other: Affine) -> Affine:
+        """Return the difference of two maps."""
         return Affine(
-            self.weights - sign * other.weights,
-            self.bias - sign * other.bias,
+            self.weights - other.weights,
+            self.bias - other.bias,
             self.weights_off + other.weights_off,
             self.bias_off + other.bias_off,
         )

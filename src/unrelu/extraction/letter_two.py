@@ -115,9 +115,12 @@ def recover_depth_two(
 
 
 def _known(hyperplane: Affine, sign: int, found: list[tuple[Affine, int]]) -> bool:
-    """Whether the same affine map, up to its sign, has been found (section 3.4.1)."""
+    """Whether the same affine map has been found (section 3.4.1).
+
+    Up to its sign, the paper says; a map that crosses two half-axes falls, or rises, along both.
+    """
     for other, its in found:
-        if hyperplane.equals(other) or hyperplane.minus(other, -1).vanishes:
+        if hyperplane.equals(other):
             if its != sign:
                 raise Irregular("one hyperplane is convex on one axis and concave on another")
             return True
