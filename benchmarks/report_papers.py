@@ -190,16 +190,18 @@ CLAIMS: dict[str, list[Claim]] = {
         Claim("Theorem 1.1: any one-hidden-layer network to square loss ε², in time and queries "
               "polynomial in d, k, 1/ε and the bounds on weights", "query_learner",
               ("random k=10", "random k=50, epsilon", "random k=200", "k=2000"),
-              ("error_over_epsilon", "queries")),
+              ("error_over_epsilon", "queries", "certificate_queries")),
         Claim("No condition number enters: neurons may nearly coincide or cancel",
-              "query_learner", ("5 clusters", "cancelling"), ("error_over_epsilon", "queries")),
+              "query_learner", ("5 clusters", "cancelling"),
+              ("error_over_epsilon", "queries", "certificate_queries")),
         Claim("Example 1.2 and Remark 1.3: a bump of width w takes about 1/w queries to find",
               "query_learner",
               ("bump of width 0.1, epsilon", "bump of width 0.01", "bump of width 1e-3"),
-              ("error_over_epsilon", "queries")),
+              ("error_over_epsilon", "queries", "certificate_queries")),
         Claim("Beyond the paper: noise and float32", "query_learner",
               ("random k=50, noise", "bump of width 0.1, noise", "random k=50, float32",
-               "bump of width 0.1, float32"), ("error_over_epsilon", "queries")),
+               "bump of width 0.1, float32"),
+              ("error_over_epsilon", "queries", "certificate_queries")),
     ],
     "jayaram": [
         Claim("Figure 2 and Theorem 3.4: 100 gradients and fewer give the whole span, of rank 80, "
