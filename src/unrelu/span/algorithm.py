@@ -84,7 +84,7 @@ from unrelu.oracles.base import Meter, Oracle, Wrapper
 from unrelu.progress import Progress
 from unrelu.span.config import SpanConfig
 from unrelu.span.explained import explained_span
-from unrelu.span.from_labels import span_from_labels
+from unrelu.span.from_labels import span_as_printed, span_from_labels
 from unrelu.span.from_values import (
     conclude_plan,
     read_blocks,
@@ -130,6 +130,7 @@ def recover_span(
     tolerance: float | None = None,
     scale: float = 1.0,
     certify: bool = True,
+    faithful: bool = False,
     rng: RandomState = None,
     budget: int | None = None,
     progress: Progress | None = None,
@@ -164,6 +165,11 @@ def recover_span(
         Standard deviation of the Gaussian inputs.
     certify
         Whether to check held-out inputs.
+    faithful
+        Labels only: run Algorithm 2 as printed (:mod:`unrelu.span.printed`), lines 5 to 9
+        and deflation included, with the numbers that float64 carries. Needs ``rank``. What
+        stops it is Assumption 3, not floating point: where no input outside of the
+        directions found has another label than the origin, the status is PARTIAL.
     rng
         Seed or generator.
     budget
@@ -196,6 +202,7 @@ def recover_span(
         options={
             "rank": rank, "answers": answers, "outputs": outputs, "adaptive": adaptive,
             "gradients": gradients, "tolerance": tolerance, "scale": scale,
+            "faithful": faithful,
         },
         budget=budget,
         progress=progress,
@@ -212,7 +219,12 @@ def recover_span(
         price = price_span_from_labels(oracle.input_dim, ranks)
     run.target.allowance.plan(price)
 
+    if faithful and (answers != "labels" or rank is None):
+        raise InvalidInput("faithful=True is Algorithm 2: it needs answers='labels' and the rank")
+
     def steps() -> SpanResult:
+        if faithful and rank is not None:
+            return span_as_printed(search, rank, certify)
         if answers == "labels":
             return span_from_labels(search, rank, tolerance, certify)
         if not adaptive:

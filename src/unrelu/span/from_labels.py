@@ -16,10 +16,11 @@ from unrelu.span.label_search import (
     screen_boundary,
     sharpen_from_labels,
 )
-from unrelu.span.labels import measure_resolution
+from unrelu.span.labels import Resolution, measure_resolution
+from unrelu.span.printed import Float64, PrintedNumbers, adaptive_gradients
 from unrelu.span.run import SpanResult, SpanRun, unseen_share
 
-__all__ = ["span_from_labels"]
+__all__ = ["span_as_printed", "span_from_labels"]
 
 
 def span_from_labels(
@@ -54,6 +55,47 @@ def span_from_labels(
         _certify_labels(run, search)
     unseen = unseen_share(config.boundary_points, "boundary normal")
     return run.conclude(rank, search.finished or len(search.basis) == rank, unseen)
+
+
+def span_as_printed(run: SpanRun, rank: int, certify: bool) -> SpanResult:
+    """Algorithm 2 as printed, in float64 (:mod:`unrelu.span.printed`)."""
+    oracle, config, n = run.oracle, run.config, run.oracle.input_dim
+    arithmetic = Float64()
+    numbers = PrintedNumbers.carried(arithmetic.bits)
+    origin = oracle(np.zeros((1, n)))[0, 0]
+    # A search of beta 2^-N is what line 6 resolves; over c of epsilon_0 the boundary bends.
+    resolution = Resolution(run.scale * FINEST, config.flattest / run.scale)
+    step = arithmetic.power(numbers.epsilon_log2)
+    run.search = search = LabelSearch.start(n, resolution, step)
+    with run.stage("as printed") as details:
+        found = adaptive_gradients(
+            lambda points: oracle(run.scale * points)[:, 0] != origin, n, rank, numbers=numbers,
+            arithmetic=arithmetic, rng=run.rng, draws=config.held_out, checks=config.probes,
+        )  # fmt: skip
+        details |= {"N": numbers.size, "restarts": found.restarts, "rank": len(found.basis)}
+    if len(found.basis):
+        search.rows, search.noise = found.rows, np.maximum(found.noise, FINEST)
+        search.decide(config.margin)
+    whole = len(search.basis) == len(found.basis) == rank
+    if whole:
+        search.basis = found.basis
+        if certify:
+            _certify_labels(run, search)
+        return run.conclude(rank, True, "Algorithm 2 ends after as many vectors as the rank")
+    if found.silent:
+        return run.result(
+            Status.PARTIAL,
+            f"rank {len(search.basis)} of {rank}: line 3 of Algorithm 2 drew {found.silent} "
+            "inputs outside of the directions found; none has another label than the origin. "
+            "Assumption 3 asks for some outside of every subspace, in whatever precision; try "
+            "a larger scale, or leave faithful off",
+        )
+    return run.result(
+        Status.ILL_CONDITIONED,
+        f"rank {len(search.basis)} of {rank} stands out of the noise of float64, with N = "
+        f"{numbers.size} and {found.restarts} restarts of line 7; leave faithful off, or see "
+        "unrelu.span.precision",
+    )
 
 
 def _first_boundary(run: SpanRun) -> Boundary | SpanResult:
