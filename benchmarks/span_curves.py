@@ -7,7 +7,8 @@ random without biases, as in the paper, or trained on digits.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -37,9 +38,9 @@ __all__ = [
     "rank_experiment",
 ]
 
-# Hidden widths, the first weights (80 rows) included. Figure 1's legend names
-# [6, 3]; the others grow thinner and deeper in that spirit. Figure 2 shows the
-# sub-networks of one network.
+# Hidden widths, the first weights (80 rows) included. Figure 1's legend names [6, 3], and the
+# text no other shape: those after the first are ours, thinner and deeper in that spirit. Figure
+# 2 shows the sub-networks of one network, as the text says.
 THIN: tuple[tuple[int, ...], ...] = ((80, 6, 3), (80, 6, 3, 3), (80, 4, 2), (80, 3, 3, 3))
 WIDE: tuple[tuple[int, ...], ...] = ((80,), (80, 40), (80, 40, 30), (80, 40, 30, 20))
 PAPER_CUT = 1e-5  # rank: singular values above this part of the largest
@@ -133,14 +134,19 @@ def _curve(rows: FloatArray, checkpoints: Sequence[int]) -> list[int]:
     return ranks
 
 
-def gradient_rows(net: ReLUNetwork, samples: int, seed: int) -> tuple[FloatArray, int]:
+def gradient_rows(
+    net: ReLUNetwork, samples: int, seed: int, *, relu_head: bool = False
+) -> tuple[FloatArray, int]:
     """Measure gradients of output 0 at Gaussian points by perturbation, ``(samples, n)``.
 
     Rows are zero where the network is dead or a kink crosses the steps. Also
-    returns the number of queries.
+    returns the number of queries. With ``relu_head`` the output node is a ReLU as well: "fully
+    connected with ReLU units" may be read so, and half of the gradients are then zero.
     """
     plan = SpanPlan.draw(net.input_dim, gradients=samples, rng=seed)
     replies = np.stack([net(plan.points(i))[:, :1] for i in range(samples)])
+    if relu_head:
+        replies = np.maximum(replies, 0.0)
     noise = noise_from_replies(replies, net.input_dim)
     rows = np.zeros((samples, net.input_dim))
     for i in range(samples):
@@ -231,7 +237,10 @@ def rank_experiment(
     watch = as_progress(progress)
     n = data.x_train.shape[1]
     points = sorted({*range(5, samples + 1, 5), 1, samples})
-    methods = ("GradientsRandom", "GradientsRandomAda", f"Gradients{data.name.upper()}")
+    methods = (
+        "GradientsRandom", "GradientsRandomAda", f"Gradients{data.name.upper()}",
+        "GradientsRandom, ReLU on the output",
+    )  # fmt: skip
     total, done = len(methods) * networks * len(architectures), 0
     outcome: list[RankCurves] = []
     for hidden in architectures:
@@ -244,7 +253,11 @@ def rank_experiment(
                     net = train_classifier(data, *hidden, seed=draw, epochs=epochs)
                 else:
                     net = random_relu((n, *hidden, 1), draw)
-                measure = normal_rows if method == methods[1] else gradient_rows
+                measure: Callable[..., tuple[FloatArray, int]] = gradient_rows
+                if method == methods[1]:
+                    measure = normal_rows
+                elif method == methods[3]:
+                    measure = partial(gradient_rows, relu_head=True)
                 rows, queries = measure(net, samples, draw)
                 curves.ranks.append(_curve(rows, points))
                 curves.lost.append(float(np.mean(~rows.any(axis=1))))

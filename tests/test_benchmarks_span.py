@@ -69,7 +69,7 @@ def test_rank_curves_on_a_small_problem():
     x, y = g.random((90, 30)), g.integers(0, 10, 90)
     data = ImageSet("tiny", (5, 6), x, y, x, y)
     curves = rank_experiment(((6,), (6, 4)), data, samples=30, networks=2, epochs=1)
-    assert len(curves) == 6
+    assert len(curves) == 8
     for curve in curves:
         assert len(curve.ranks) == len(curve.assumed) == 2
         assert all(ranks == sorted(ranks) for ranks in curve.ranks)
@@ -78,7 +78,7 @@ def test_rank_curves_on_a_small_problem():
     whole = [
         c.final for c in curves if c.network == "30->[6]" and c.method != "GradientsRandomAda"
     ]
-    assert whole == [[6, 6], [6, 6]]
+    assert whole == [[6, 6], [6, 6], [6, 6]]
 
 
 @pytest.mark.slow
