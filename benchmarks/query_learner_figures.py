@@ -159,8 +159,26 @@ def tables(data: dict[str, Any]) -> str:
             + " |"
             for key, label in (("epsilon", "1/ε"), ("k", "k"), ("d", "d"))
         ),
+        "",
+        "The tables above count the learning alone. What it costs with the certificate, medians "
+        "of the published runs:",
+        "",
+        *costs(),
     ]
     return "\n".join(lines)
+
+
+def costs(folder: Path = RESULTS) -> list[str]:
+    """What learning and its certificate cost together, from the published rows."""
+    lines = ["| target | learning | certificate | together |", "| --- | ---: | ---: | ---: |"]
+    for name, entry in load("query_learner", folder)["rows"].items():
+        runs = [run for run in entry["runs"] if "certificate_queries" in run]
+        if runs:
+            parts = [[run[key] for run in runs] for key in ("queries", "certificate_queries")]
+            parts.append([a + b for a, b in zip(*parts, strict=True)])
+            cells = (f"{statistics.median(part):,.0f}" for part in parts)
+            lines.append(f"| {name} | {' | '.join(cells)} |")
+    return lines
 
 
 def write_tables(data: dict[str, Any], page: Path = PAGE) -> None:

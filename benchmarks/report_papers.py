@@ -243,16 +243,24 @@ CLAIMS: dict[str, list[Claim]] = {
         Claim("Theorem 1.1: any one-hidden-layer network to square loss ε², in time and queries "
               "polynomial in d, k, 1/ε and the bounds on weights", "query_learner",
               ("random k=10", "random k=50, epsilon", "random k=200", "k=2000"),
-              ("error_over_epsilon", "queries")),
+              ("error_over_epsilon", "queries", "certificate_queries")),
         Claim("No condition number enters: neurons may nearly coincide or cancel",
-              "query_learner", ("5 clusters", "cancelling"), ("error_over_epsilon", "queries")),
+              "query_learner", ("5 clusters", "cancelling"),
+              ("error_over_epsilon", "queries", "certificate_queries")),
         Claim("Example 1.2 and Remark 1.3: a bump of width w takes about 1/w queries to find",
               "query_learner",
               ("bump of width 0.1, epsilon", "bump of width 0.01", "bump of width 1e-3"),
-              ("error_over_epsilon", "queries")),
+              ("error_over_epsilon", "queries", "certificate_queries")),
         Claim("Beyond the paper: noise and float32", "query_learner",
               ("random k=50, noise", "bump of width 0.1, noise", "random k=50, float32",
-               "bump of width 0.1, float32"), ("error_over_epsilon", "queries")),
+               "bump of width 0.1, float32"),
+              ("error_over_epsilon", "queries", "certificate_queries")),
+        Claim("Algorithms 1 to 4 as printed, constants of `AFFORDABLE`, and with the paper's own "
+              "powers", "letter_chen", ("as printed",),
+              ("error_over_epsilon", "queries", "certificate_queries")),
+        Claim("Theorem 1.1 as certified: slopes up to k·R (success: no wrong RECOVERED; found: "
+              "share that is RECOVERED)", "letter_chen", ("100 copies", "30 copies"),
+              ("mean:found", "queries", "certificate_queries")),
     ],
     "jayaram": [
         Claim("Figure 2 and Theorem 3.4: 100 gradients and fewer give the whole span, of rank 80, "
@@ -274,8 +282,20 @@ CLAIMS: dict[str, list[Claim]] = {
               ("argmax random 100-20-10", "argmax mnist 784-20-10"), ("angle", "queries")),
         Claim("Figure 3: noise in the null space leaves the network's answers unchanged",
               "span", ("obfuscation",), ("logit_change", "unchanged", "noise_norm")),
-        Claim("Figure 1: very thin layers on top hide part of the span", "span", ("thin",),
-              ("rank", "full", "half", "silent")),
+        Claim("Figure 1: very thin layers on top hide part of the span (by queries, a linear "
+              "head; ten networks a run)", "span", ("thin",), ("rank", "full", "half", "silent")),
+        Claim("Figure 1 in both readings, one network a run, gradients analytic as in the paper: "
+              "with a ReLU on the output node too, partial rank at [6, 3]; with a linear head, "
+              "the whole (full: share of networks)", "letter_jayaram", ("figure 1",),
+              ("rank", "mean:full", "mean:half", "silent")),
+        Claim("Figure 2, tabulated: rank after so many samples", "letter_jayaram", ("figure 2",),
+              ("rank 20", "rank 40", "rank 60", "rank 80", "rank 90", "rank 100")),
+        Claim("Theorem 4.3, Algorithm 2 as printed (whole: share of networks whose rank is "
+              "complete; missing: directions that Assumption 3 keeps back)", "letter_jayaram",
+              ("Algorithm 2",), ("angle", "mean:whole", "missing", "queries")),
+        Claim("Theorem 3.4: rank k/2 at least from its number of gradients, networks as in "
+              "Lemma 3.1 (holds: share whose assumptions hold)", "letter_jayaram",
+              ("Theorem 3.4",), ("rank", "gradients", "mean:holds")),
     ],
     "awasthi": [
         Claim("Theorem 4.1 and Algorithm 1: exact from exact tensors, m ≤ d", "samples",

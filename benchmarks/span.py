@@ -17,13 +17,14 @@ import numpy as np
 import scipy.special
 
 from benchmarks.harness import NotHereError, Row, main, priced
-from benchmarks.span_curves import estimate_gamma, gradient_rows, silent_share
+from benchmarks.span_curves import ORTHANT_DRAWS, SILENCE_DRAWS, gradient_rows
 from unrelu import datasets
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles import as_oracle, connect
 from unrelu.oracles.base import Oracle
 from unrelu.oracles.wrappers import Cast, Labels
 from unrelu.span.algorithm import SpanResult, obfuscate, recover_span
+from unrelu.span.assumptions import orthant_gamma_log2, silent_share
 from unrelu.span.subspace import largest_principal_angle
 
 CACHE = Path(__file__).parent / ".cache" / "span"
@@ -142,8 +143,8 @@ def run_thin(
         rows, _ = gradient_rows(net, samples, seed)
         values = np.linalg.svd(rows, compute_uv=False)
         ranks.append(int(np.count_nonzero(values > 1e-5 * values[0])))
-        silent.append(silent_share(net))
-        gammas.append(estimate_gamma(net.weights[0]))
+        silent.append(silent_share(net, draws=SILENCE_DRAWS))
+        gammas.append(orthant_gamma_log2(net.weights[0], draws=ORTHANT_DRAWS))
         assumed = silent[-1] == 0 or silent[-1] <= 2.0 ** gammas[-1] / 8
         kept = kept and not (assumed and 2 * ranks[-1] < hidden[0])
     full = sum(rank == hidden[0] for rank in ranks)

@@ -7,12 +7,11 @@ random without biases, as in the paper, or trained on digits.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
-import scipy.linalg
-import scipy.special
 
 from unrelu._random import as_generator
 from unrelu._types import FloatArray
@@ -23,6 +22,7 @@ from unrelu.oracles import as_oracle
 from unrelu.oracles.wrappers import Labels
 from unrelu.progress import Progress, as_progress
 from unrelu.span.algorithm import SpanPlan
+from unrelu.span.assumptions import orthant_gamma_log2, silent_share
 from unrelu.span.config import FINEST, SpanConfig
 from unrelu.span.labels import measure_normals, measure_resolution
 from unrelu.span.plan import gradients_from_replies, noise_from_replies
@@ -32,24 +32,23 @@ __all__ = [
     "THIN",
     "WIDE",
     "RankCurves",
-    "estimate_gamma",
     "gradient_rows",
     "normal_rows",
     "random_relu",
     "rank_experiment",
-    "silent_share",
 ]
 
-# Hidden widths, the first weights (80 rows) included. Figure 1's legend names
-# [6, 3]; the others grow thinner and deeper in that spirit. Figure 2 shows the
-# sub-networks of one network.
+# Hidden widths, the first weights (80 rows) included. Figure 1's legend names [6, 3], and the
+# text no other shape: those after the first are ours, thinner and deeper in that spirit. Figure
+# 2 shows the sub-networks of one network, as the text says.
 THIN: tuple[tuple[int, ...], ...] = ((80, 6, 3), (80, 6, 3, 3), (80, 4, 2), (80, 3, 3, 3))
 WIDE: tuple[tuple[int, ...], ...] = ((80,), (80, 40), (80, 40, 30), (80, 40, 30, 20))
 PAPER_CUT = 1e-5  # rank: singular values above this part of the largest
 LINE_3_DRAWS = 64  # Gaussians drawn for a sample of Algorithm 2, line 3, at most
 FARTHEST = 64.0  # how far along a ray a boundary is looked for, in norms of an input
-RARE_DRAWS = 2_000  # inputs among which two labels are looked for
 SILENCE_DRAWS = 20_000  # inputs that tell how often a network is silent
+ORTHANT_DRAWS = 2_000  # simulated points that tell an orthant's probability
+RARE_DRAWS = 2_000  # inputs among which two labels are looked for
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,16 +126,6 @@ def random_relu(dims: Sequence[int], seed: int) -> ReLUNetwork:
     return ReLUNetwork(weights, [np.zeros(b) for b in dims[1:]])
 
 
-def silent_share(net: ReLUNetwork, *, seed: int = 0, draws: int = SILENCE_DRAWS) -> float:
-    """Return the share of Gaussian inputs at which all units of some layer are off."""
-    x = np.random.default_rng(seed).standard_normal((draws, net.input_dim))
-    dead = np.zeros(draws, dtype=bool)
-    for weights, bias in zip(net.weights[:-1], net.biases[:-1], strict=True):
-        x = np.maximum(x @ weights.T + bias, 0.0)
-        dead |= ~x.any(axis=1)
-    return float(dead.mean())
-
-
 def _curve(rows: FloatArray, checkpoints: Sequence[int]) -> list[int]:
     ranks = []
     for count in checkpoints:
@@ -145,14 +134,19 @@ def _curve(rows: FloatArray, checkpoints: Sequence[int]) -> list[int]:
     return ranks
 
 
-def gradient_rows(net: ReLUNetwork, samples: int, seed: int) -> tuple[FloatArray, int]:
+def gradient_rows(
+    net: ReLUNetwork, samples: int, seed: int, *, relu_head: bool = False
+) -> tuple[FloatArray, int]:
     """Measure gradients of output 0 at Gaussian points by perturbation, ``(samples, n)``.
 
     Rows are zero where the network is dead or a kink crosses the steps. Also
-    returns the number of queries.
+    returns the number of queries. With ``relu_head`` the output node is a ReLU as well: "fully
+    connected with ReLU units" may be read so, and half of the gradients are then zero.
     """
     plan = SpanPlan.draw(net.input_dim, gradients=samples, rng=seed)
     replies = np.stack([net(plan.points(i))[:, :1] for i in range(samples)])
+    if relu_head:
+        replies = np.maximum(replies, 0.0)
     noise = noise_from_replies(replies, net.input_dim)
     rows = np.zeros((samples, net.input_dim))
     for i in range(samples):
@@ -229,37 +223,6 @@ def normal_rows(net: ReLUNetwork, samples: int, seed: int) -> tuple[FloatArray, 
     return rows, oracle.queries.total
 
 
-def estimate_gamma(weights: FloatArray, *, seed: int = 0, draws: int = 2000) -> float:
-    """Estimate log2 of γ in Assumption 1: 2^k times the least orthant probability of A g.
-
-    The worst sign pattern makes the signed sum of the rows shortest: flips
-    descend from the weakest eigenvector of the correlations. Its probability
-    is simulated coordinate by coordinate (Genz 1992). A worse pattern may
-    exist, so this estimates γ from above.
-    """
-    rng = np.random.default_rng(seed)
-    unit = weights / np.linalg.norm(weights, axis=1, keepdims=True)
-    correlation = unit @ unit.T
-    signs = np.where(np.linalg.eigh(correlation)[1][:, 0] >= 0, 1.0, -1.0)
-    for _ in range(10 * len(signs)):
-        gain = signs * (correlation @ signs) - np.diag(correlation)
-        worst = int(np.argmax(gain))
-        if gain[worst] <= 0:
-            break
-        signs[worst] *= -1.0
-    factor = scipy.linalg.cholesky(correlation * np.outer(signs, signs), lower=True)
-    k = len(signs)
-    normal = np.zeros((draws, k))
-    log_probability = np.zeros(draws)
-    for i in range(k):
-        bound = -(normal[:, :i] @ factor[i, :i]) / factor[i, i]
-        tail = scipy.special.ndtr(-bound)
-        log_probability += np.log2(tail)
-        normal[:, i] = -scipy.special.ndtri(rng.random(draws) * tail)
-    top = log_probability.max()
-    return float(k + top + np.log2(np.mean(2.0 ** (log_probability - top))))
-
-
 def rank_experiment(
     architectures: Sequence[tuple[int, ...]],
     data: ImageSet,
@@ -274,7 +237,10 @@ def rank_experiment(
     watch = as_progress(progress)
     n = data.x_train.shape[1]
     points = sorted({*range(5, samples + 1, 5), 1, samples})
-    methods = ("GradientsRandom", "GradientsRandomAda", f"Gradients{data.name.upper()}")
+    methods = (
+        "GradientsRandom", "GradientsRandomAda", f"Gradients{data.name.upper()}",
+        "GradientsRandom, ReLU on the output",
+    )  # fmt: skip
     total, done = len(methods) * networks * len(architectures), 0
     outcome: list[RankCurves] = []
     for hidden in architectures:
@@ -287,13 +253,21 @@ def rank_experiment(
                     net = train_classifier(data, *hidden, seed=draw, epochs=epochs)
                 else:
                     net = random_relu((n, *hidden, 1), draw)
-                measure = normal_rows if method == methods[1] else gradient_rows
+                measure: Callable[..., tuple[FloatArray, int]] = gradient_rows
+                if method == methods[1]:
+                    measure = normal_rows
+                elif method == methods[3]:
+                    measure = partial(gradient_rows, relu_head=True)
                 rows, queries = measure(net, samples, draw)
                 curves.ranks.append(_curve(rows, points))
                 curves.lost.append(float(np.mean(~rows.any(axis=1))))
-                curves.silent.append(silent_share(net))
+                curves.silent.append(silent_share(net, draws=SILENCE_DRAWS))
                 # More units than inputs leave most orthants empty.
-                gamma = estimate_gamma(net.weights[0]) if hidden[0] <= n else -np.inf
+                gamma = (
+                    orthant_gamma_log2(net.weights[0], draws=ORTHANT_DRAWS)
+                    if hidden[0] <= n
+                    else -np.inf
+                )
                 curves.gamma_log2.append(gamma)
                 curves = dataclasses.replace(curves, queries=curves.queries + queries)
                 done += 1

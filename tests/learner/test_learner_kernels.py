@@ -11,21 +11,14 @@ from unrelu.learner.compress import (
     drop_flat,
     merge_clusters,
 )
-from unrelu.learner.config import FaithfulConstants
 from unrelu.learner.formulas import (
     GAUSSIAN_PEAK,
     WIDE,
     bump_slope,
     bump_square_loss,
     bump_width,
-    coefficient_bound,
-    gradient_step,
     hits_bound,
-    interval_length,
-    neuron_bounds,
     samples_to_see,
-    search_range,
-    separation,
     wide_samples,
     wide_width,
     width_seen,
@@ -49,23 +42,6 @@ def rms(a: np.ndarray) -> float:
 
 
 # -------------------------------------------------------------------- formulas
-
-
-def test_the_paper_s_formulas_at_constants_of_one():
-    one = FaithfulConstants()
-    assert separation(0.01, one) == pytest.approx(0.01**4.5)
-    d, k, delta = 9, 4, 0.1
-    log = math.sqrt(math.log(k / delta))
-    r = interval_length(0.5, delta, k, d, one)
-    assert r == pytest.approx(0.5 * 0.01 / (256 * (3 + log)))
-    spread = 3 + math.sqrt(math.log(1 / delta))
-    tau = search_range(r, delta, k, d, 0.2, one)
-    assert tau == pytest.approx(k * r + k * spread / (delta * 0.2) + k * spread * log)
-    assert gradient_step(r, delta, k, d) == pytest.approx(delta * r / (4 * k * 3 + k * log))
-    norm, bias = neuron_bounds(0.5, delta, k, 2.0, 3.0)
-    assert norm == 8.0
-    assert bias == pytest.approx(0.5 * 16 * 2.0 * log + 12.0)
-    assert coefficient_bound(25, 4, 2.0, 3.0) == 25.0
 
 
 def test_bump_loss_against_a_planted_bump():

@@ -6,16 +6,8 @@ import pytest
 from unrelu import planted
 from unrelu.core.noise import NORMAL_MEDIAN, RARE, NoiseModel
 from unrelu.core.run import Run
-from unrelu.errors import InvalidInput
-from unrelu.learner.boxes import (
-    FaithfulBounds,
-    get_bias,
-    get_gradient,
-    get_neurons,
-    plan_faithful,
-)
 from unrelu.learner.certificate import Claim, certify_square_loss
-from unrelu.learner.config import FaithfulConstants, LearnerConfig
+from unrelu.learner.config import LearnerConfig
 from unrelu.learner.far import choose_stretch, measure_biases
 from unrelu.learner.grow import propose_neuron
 from unrelu.learner.neurons import Neurons
@@ -34,67 +26,6 @@ ROUNDING = NoiseModel(np.array([1e-15]), np.array([1e-16]))
 def neurons_of(network):
     (w, u), (b, c) = network.weights, network.biases
     return Neurons(w, b, u, np.zeros((len(u), w.shape[1])), c)
-
-
-# ------------------------------------------------------- the boxes of the paper
-
-
-def test_get_bias_is_the_intercept_of_the_piece():
-    network = planted.random_network(3, 4, 2, rng=0)
-    oracle = as_oracle(network)
-    base, v = np.array([0.3, -0.2, 0.5]), np.array([0.0, 0.6, 0.8])
-    low = np.array([1e4, -1e4])  # beyond every kink the pieces are affine
-    intercept = get_bias(oracle, base, v, low, low + 1.0)
-    for i, t in enumerate(low):
-        y = network(base + np.outer([t, t + 1.0], v))
-        # Values of 1e4 are subtracted: 1e4 times rounding remains, times t over the length.
-        np.testing.assert_allclose(intercept[i], y[0] - (y[1] - y[0]) * t, atol=1e-7)
-    assert oracle.queries.total == 6
-
-
-def test_get_gradient_is_exact_inside_a_piece():
-    network = planted.random_network(6, 5, 2, rng=1)
-    oracle = as_oracle(network)
-    x = np.random.default_rng(0).standard_normal((7, 6))
-    found = get_gradient(oracle, x, 1e-6, np.random.default_rng(1))
-    on = (x @ network.weights[0].T + network.biases[0]) > 0
-    truth = np.einsum("mk,nk,kd->nmd", network.weights[1], on, network.weights[0])
-    # Rounding of 1e-16 over a step of 1e-6, times the condition of random directions.
-    np.testing.assert_allclose(found, truth, atol=1e-7)
-    assert oracle.queries.total == 7 * 7
-
-
-def test_get_neurons_lists_every_neuron_up_to_sign():
-    network = planted.random_network(2, 3, 1, rng=1)
-    u = network.weights[1][0]
-    rows = np.column_stack([u[:, None] * network.weights[0], u * network.biases[0]])
-    norm = float(np.linalg.norm(rows[:, :-1], axis=1).max())
-    constants = FaithfulConstants(
-        exponent=1.0, interval=3000.0, interval_power=1.0, range=0.1, smallest=0.3 * norm
-    )
-    bounds = FaithfulBounds(3, norm, float(np.abs(rows[:, -1]).max()), 0.3 * norm)
-    weights, biases, plan = get_neurons(
-        as_oracle(network), 0.01, 0.1, bounds=bounds, constants=constants,
-        rng=np.random.default_rng(1), most=200_000,
-    )  # fmt: skip
-    listed = np.column_stack([weights, biases])
-    for row in rows:
-        apart = min(np.abs(listed - row).max(axis=1).min(), np.abs(listed + row).max(axis=1).min())
-        assert apart < 1e-6  # distinct differences are listed to 1e-6 of the largest
-    assert (np.linalg.norm(weights, axis=1) <= 3 * norm * (1 + 1e-6)).all()
-    assert plan.queries == plan.intervals * 6
-
-
-def test_the_paper_s_own_constants_are_refused_with_the_count():
-    bounds = FaithfulBounds(2, 1.0, 1.0, 0.1)
-    with pytest.raises(InvalidInput, match="intervals"):
-        plan_faithful(1e-3, 0.05, 2, bounds, FaithfulConstants())
-    with pytest.raises(InvalidInput, match="over the limit of 10"):
-        get_neurons(
-            as_oracle(planted.random_network(2, 2, 1, rng=0)), 0.5, 0.1, bounds=bounds,
-            constants=FaithfulConstants(exponent=1.0), rng=np.random.default_rng(0),
-            most=10,
-        )  # fmt: skip
 
 
 # ------------------------------------------------------------------ residual line

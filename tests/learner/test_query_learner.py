@@ -1,4 +1,3 @@
-import dataclasses
 import math
 
 import numpy as np
@@ -12,7 +11,7 @@ from unrelu.learner.algorithm import (
     learn_from_queries,
     learn_with_hints,
 )
-from unrelu.learner.config import FaithfulConstants, LearnerConfig
+from unrelu.learner.config import LearnerConfig
 from unrelu.learner.request import Request
 from unrelu.oracles import as_oracle
 from unrelu.oracles.wrappers import Cast, Noisy, Rounded
@@ -276,28 +275,6 @@ def test_results_are_saved_and_reloaded(tmp_path):
     assert isinstance(again, LearnerResult)
     assert again.network == result.network
     assert (again.reached, again.assumed) == (result.reached, result.assumed)
-
-
-def test_faithful_mode_on_a_small_network():
-    truth = planted.random_network(2, 2, 1, rng=0)
-    u = np.abs(truth.weights[1][0])
-    norm = float((np.linalg.norm(truth.weights[0], axis=1) * u).max())
-    bias = float((np.abs(truth.biases[0]) * u).max())
-    constants = FaithfulConstants(
-        exponent=1.0, interval=3000.0, interval_power=1.0, range=0.05, smallest=0.3 * norm
-    )
-    config = LearnerConfig(constants=constants)
-    given = {"faithful": True, "width": 2, "norm_bound": norm, "bias_bound": bias}
-    result = learn(truth, 0.05, delta=0.1, config=config, **given)
-    assert result.status is Status.RECOVERED
-    assert error(result, truth) <= 0.05
-    coarse = dataclasses.replace(constants, interval=3e5, range=1e-3)
-    result = learn(truth, 0.05, delta=0.1, config=LearnerConfig(constants=coarse), **given)
-    assert result.status is not Status.RECOVERED or error(result, truth) <= 0.05
-    with pytest.raises(InvalidInput, match="intervals"):
-        learn(truth, 1e-3, **given)
-    with pytest.raises(InvalidInput, match="single output"):
-        learn(planted.random_network(2, 2, 2, rng=0), 0.1, **given)
 
 
 # ------------------------------------------------- what is seen is followed up

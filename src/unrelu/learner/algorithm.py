@@ -18,10 +18,10 @@ Assumptions
 high, takes about 1/w queries to find, so some such bound cannot be done without.
 What counts is V, what the norms of the neurons that may hide add up to:
 
-- k and R given: V = k R, as neurons that coincide add up. No further assumption.
+- k and R given: V = k R, as neurons that coincide add up, and the norms found. No assumption.
 - R given: V = k R with k as found.
-- nothing given: V is what the norms of all neurons found add up to, or what the
-  rounding noise of the answers gives away, if that is more.
+- nothing given: V is what all norms found add up to, or, if that is more, what the rounding
+  noise of the answers gives away.
 
 The result says which values are in force. ``narrowest`` is about the search alone.
 
@@ -31,8 +31,8 @@ RECOVERED: given V, with confidence ``1 - delta`` over fresh inputs,
 ``E[(F - F')^2] <= epsilon^2`` under N(0, I), summed over all outputs, for the epsilon
 that the caller asked for. The certificate adds two parts.
 
-- What 5000 Gaussian inputs show: the mean square and its sampling error, and
-  ``c / n`` times the square of what would not have stood out.
+- What 5000 Gaussian inputs show: the mean square and its sampling error, and ``c / n`` times
+  the square of what would not have stood out.
 - What none shows. ``F - F'`` is a sum of functions of one direction each. Of n
   inputs twice as large, ``x = 2 g``, one would have hit a slab on which such a function
   is not zero, but for odds of ``delta / 2``, if the slab held more than
@@ -40,9 +40,8 @@ that the caller asked for. The certificate adds two parts.
   half-spaces included, lose at most ``phi(0) w^3 (V / 4)^2 / 12`` with
   ``w = 2 c / (n phi(0))``: a triangle of width w at the origin whose slopes ``V / 4`` take all
   neurons. So ``n = 18.5 / w`` for delta = 0.05, where w is the width at which such a
-  triangle loses epsilon^2 / 3: n grows as ``(k R / epsilon)^(2/3)``. Gaussian inputs
-  alone would need ``(k R / epsilon)^2``: out where they seldom come, a bump is as wide as
-  it likes.
+  triangle loses epsilon^2 / 3: n grows as ``(k R / epsilon)^(2/3)``. Gaussian inputs alone
+  would need ``(k R / epsilon)^2``: where they seldom come, a bump is as wide as it likes.
 
 Where that takes more than ``certificate_samples`` the status is PARTIAL, and says what
 could hide. An input that stands out (by 2 epsilon, beside the noise) contradicts the
@@ -52,39 +51,72 @@ wherever V is an assumption, for it shows that there is more than was found.
 
 Map to the paper
 ----------------
-==============================  ==================================================
-GETBIAS, Algorithm 1            :func:`unrelu.learner.boxes.get_bias`
-GETGRADIENT, Algorithm 2        :func:`unrelu.learner.boxes.get_gradient`;
-                                in practice :func:`unrelu.lines.gradients.measure_gradients`
-GETNEURONS, Algorithm 3         :func:`unrelu.learner.boxes.get_neurons`;
-                                in practice ``first_line`` and ``follow_residual``
-                                of :class:`unrelu.learner.run.Learning`
-LEARNFROMQUERIES, Algorithm 4   :func:`unrelu.learner.boxes.learn_from_queries_as_printed`;
-                                in practice :func:`neurons_from_queries`
-equations (12)-(14), (21)       :mod:`unrelu.learner.formulas`
-equation (19)                   :func:`unrelu.learner.regression.bounded_least_squares`
-Lemma 3.21                      :func:`unrelu.learner.compress.merge_clusters`
-==============================  ==================================================
+As printed; in practice; how the two deviate; the test that fails where the line is broken.
+What the printed version had to decide, and why: the head of :mod:`unrelu.learner.boxes`.
+
+==============================  =====================================================
+Algorithm 1                     :func:`unrelu.learner.boxes.get_bias`; in practice
+                                ``survey``; deviates: pieces are read from their kinks;
+                                test_get_bias_is_the_intercept_of_the_piece
+Algorithm 2, Lemma 4.9          :func:`unrelu.learner.boxes.get_gradient`; in practice
+                                ``measure_gradients``; deviates: coordinate directions,
+                                the longest step that stays in the piece;
+                                test_get_gradient_is_exact_inside_a_piece
+Algorithm 3, Theorem 4.8        :func:`unrelu.learner.boxes.get_neurons`; in practice
+                                ``Learning.first_line`` and ``Learning.follow_residual``;
+                                deviates: kinks are searched, neighbours alone subtracted;
+                                test_get_neurons_lists_every_neuron_up_to_sign
+Algorithm 4, Theorem 1.1        :func:`unrelu.learner.boxes.learn_from_queries_as_printed`
+                                (``faithful=True``); in practice
+                                :func:`neurons_from_queries`; deviates: coefficients are
+                                read from jumps, a certificate vouches;
+                                test_algorithms_1_to_4_learn_small_networks,
+                                test_theorem_1_1_what_may_hide_is_k_times_r_and_what_was_found
+Line 3 of GETNEURONS, Delta     ``separation``; in practice none; deviates: P = k R;
+                                test_line_3_delta_is_the_power_9_2_of_epsilon_over_k_r
+Lemma 4.4, equation (12), r     ``interval_length``; in practice none;
+                                test_equation_12_the_length_of_an_interval,
+                                test_lemma_4_4_neurons_that_are_not_close_have_kinks_apart
+Lemma 4.3, equation (13), tau   ``search_range``; in practice the whole line; deviates: B
+                                and 1 / delta as in the proof;
+                                test_equation_13_the_range_as_the_proof_of_lemma_4_3_has_it,
+                                test_lemma_4_3_kinks_lie_within_the_range_but_for_odds_of_delta
+Lemma 4.10, alpha               ``gradient_step``; in practice the room beside the kinks;
+                                test_lemma_4_10_the_step_of_a_gradient,
+                                test_lemma_4_10_no_kink_lies_within_the_step_of_a_midpoint
+Equations (14) and (21)         ``neuron_bounds``, ``coefficient_bound``; in practice none;
+                                deviates: W counts S without doubles;
+                                test_equations_14_and_21_bounds_on_neurons_and_coefficients
+Equation (19)                   ``bounded_least_squares``; in practice ``Learning.regress``;
+                                deviates: only where samples disagree;
+                                test_bounded_least_squares_is_plain_inside_and_on_the_sphere_outside
+Definition 3.7                  ``close_groups``; in practice the same;
+                                test_close_groups_finds_clusters_up_to_sign_and_nothing_else
+Lemma 3.21                      ``merge_clusters``; in practice the same;
+                                test_clusters_become_the_few_neurons_of_lemma_3_21
+Example 1.2, Remark 1.3         ``bump_square_loss``, ``samples_to_see``; in practice the same;
+                                test_bump_loss_against_a_planted_bump,
+                                test_samples_to_see_keeps_its_odds
+==============================  =====================================================
 
 Deviations
 ----------
-- Intervals of one length r are replaced by an adaptive search for the kinks of
-  the line; m would be far beyond any budget. ``faithful=True`` keeps them.
+- Intervals of one length r are replaced by an adaptive search for the kinks of the line:
+  with the paper's powers two neurons in two inputs ask for 5e13 queries (epsilon = 0.1 of
+  R = B = 1, delta = 0.1). ``faithful=True`` keeps them.
 - Differences of neighbouring pieces instead of all pairs: across a cluster too
   tight to resolve, the difference is the v* of Lemma 3.21.
 - Coefficients are the +-1 of Theorem 4.8, read from the jumps. Least squares
   runs at the end, only where the samples still disagree, and is kept only if
   held-out samples agree better: refitting earlier brings every kink back.
-- Bumps are looked for by Gaussian samples, which serve as validation too, and by the
-  certificate; a line through the worst sample finds the neurons behind it.
-- A bump is a sum of large terms that cancel. In floating point their rounding
-  noise remains, and betrays that something large is hidden: the search then
-  goes on until the noise is explained, or ``probes`` samples are spent.
-- Constant noise: directions are measured far out, where it is relatively small,
-  biases at points whose gates are certain (:mod:`unrelu.learner.far`).
-- Coarse answers leave errors that samples average out: all neurons are fitted to them
-  together (:mod:`unrelu.learner.polish`). They hide weak neurons, which are grown from the
-  moments of the residual (:mod:`unrelu.learner.grow`).
+- Gaussian samples, for validation too, and the certificate look for bumps; a line through
+  the worst sample finds the neurons behind it.
+- A bump is a sum of large terms that cancel. Their rounding noise remains and betrays them:
+  the search goes on until the noise is explained, or ``probes`` samples are spent.
+- Constant noise: directions are measured far out, where it is relatively small, biases at
+  points whose gates are certain (:mod:`unrelu.learner.far`).
+- Coarse answers leave errors that samples average out: all neurons are fitted together
+  (:mod:`unrelu.core.fit`). Weak neurons are grown from the residual's moments.
 - Clusters are merged and flat neurons dropped at the end, within epsilon / 3.
 """
 
@@ -98,10 +130,10 @@ from unrelu._types import FloatArray
 from unrelu.core.explain import Contradictions
 from unrelu.core.run import Run
 from unrelu.errors import InvalidInput
-from unrelu.learner.boxes import FaithfulBounds, learn_from_queries_as_printed
 from unrelu.learner.certificate import Claim, SquareLoss, certify_square_loss
 from unrelu.learner.config import DELTA, LearnerConfig
 from unrelu.learner.explained import contradicting_answers, explained_copy
+from unrelu.learner.printed import neurons_as_printed
 from unrelu.learner.request import Request, checked_hints
 from unrelu.learner.run import Learning
 from unrelu.learner.search import gaussian_line
@@ -277,31 +309,6 @@ def neurons_from_queries(learning: Learning) -> None:
     if not seen.good(learning.best):
         learning.regress()
     learning.finish(learning.best)
-
-
-def neurons_as_printed(learning: Learning) -> ReLUNetwork:
-    """Algorithms 1-4 as printed."""
-    request, config = learning.request, learning.config
-    width, norm, bias = request.width, request.norm_bound, request.bias_bound
-    if width is None or norm is None or bias is None:
-        raise InvalidInput("faithful=True needs width (k), norm_bound (R) and bias_bound (B)")
-    learning.sample(config.pilot)
-    epsilon = learning.seen.epsilon
-    # Neurons of norm below epsilon / k may be replaced by constants (proof of Theorem 4.8).
-    bounds = FaithfulBounds(width, norm, bias, max(epsilon / width, config.constants.smallest))
-    with learning.run.stage("as printed") as details:
-        network, plan = learn_from_queries_as_printed(
-            learning.target,
-            epsilon,
-            request.delta,
-            bounds=bounds,
-            constants=config.constants,
-            rng=learning.rng,
-            most=config.most,
-            each=2.0 * config.samples_per_parameter,
-        )
-        details |= dataclasses.asdict(plan)
-    return network
 
 
 # ---------------------------------------------------------------- certificates

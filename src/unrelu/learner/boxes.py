@@ -1,6 +1,31 @@
 """Algorithms 1 to 4 of Chen, Klivans & Meka as printed, for small networks.
 
 The names follow the boxes: GETBIAS, GETGRADIENT, GETNEURONS, LEARNFROMQUERIES.
+
+Where the letter is open, inconsistent or does not work, and what is done here
+-------------------------------------------------------------------------------
+- x0 (line 12 of GETNEURONS): ``b_L(I)`` of Definition 4.5 is the intercept at t = 0, that is
+  at x0, and the proof of Theorem 4.8 reads it as the bias. That holds for x0 = 0 alone; in
+  space the piece is ``g.x + (b_L - g.x0)``, so ``g.x0`` is taken off.
+- tau (13): printed without B and with the second term free of 1 / delta, although the first
+  line of the proof of Lemma 4.3 has ``(B + |w_i| sqrt(log(k/delta))) / (delta |w_i|)``. The
+  proof's is used. (13) depends on an ``|w_i|``: the least that matters, epsilon / k (proof of
+  Theorem 4.8), or what the caller knows.
+- Delta (line 3): P is any polynomial of k, R, B and log(1/delta). Here k R, the least that
+  makes Delta a number without units.
+- W (19): printed ``sqrt(tau / r) + k (R + B)``, where (21) has ``|S|^(1/2) + k (R + B)`` and S
+  has m (m - 1) members, not tau / r. (21) is used, with S as it is after doubles are removed.
+- Doubles (line 14): all pairs of m intervals in k + 1 pieces repeat the same differences some
+  (m / k)^2 times. One of each is kept: as many columns of least squares that agree would
+  share one coefficient.
+- z_j (line 2 of GETGRADIENT): drawn once, and shared by all points. Lemma 4.9 asks for no
+  more than linear independence, and one factorisation serves all.
+- d + 1 queries a gradient and 3 a bias, where Lemma 4.9 counts d: F(x) is one of them, and
+  GETBIAS asks for it again.
+- Bounds (14) are widened by the rounding of a difference, so that no exact neuron is lost.
+- Signs: ``relu(<w, x> + b)``, as everywhere here, for the paper's ``relu(<w, x> - b)``.
+- n (line 2 of LEARNFROMQUERIES, a polynomial in the paper): ``each`` samples a coefficient.
+  Least squares leaves out singular values below half of float64's digits.
 """
 
 from __future__ import annotations
@@ -62,9 +87,9 @@ def plan_faithful(
     epsilon: float, delta: float, d: int, bounds: FaithfulBounds, constants: FaithfulConstants
 ) -> FaithfulPlan:
     """Lines 3 to 6 of GETNEURONS; the queries are those of its loop."""
-    gap = separation(epsilon, constants)
+    gap = separation(epsilon, bounds.width, bounds.norm, constants)
     r = interval_length(gap, delta, bounds.width, d, constants)
-    tau = search_range(r, delta, bounds.width, d, bounds.smallest, constants)
+    tau = search_range(r, delta, bounds.width, d, bounds.smallest, bounds.bias, constants)
     alpha = gradient_step(r, delta, bounds.width, d)
     count = 2.0 * tau / r
     if not math.isfinite(count) or count * np.finfo(np.float64).eps > 1.0:

@@ -43,9 +43,13 @@ WIDE = 2.0
 miss lies at the origin (:func:`wide_width`); at 2 the slabs that reach to infinity do, too."""
 
 
-def separation(epsilon: float, constants: FaithfulConstants) -> float:
-    """Return ``Delta``, line 3 of GETNEURONS."""
-    return float(epsilon**constants.exponent)
+def separation(epsilon: float, k: int, norm: float, constants: FaithfulConstants) -> float:
+    """Return ``Delta = (epsilon / P)^(9/2)``, line 3 of GETNEURONS, with ``P = k R``.
+
+    P is "polynomially large in k, R, B, log(1/delta)" and no more is said of it. It must be at
+    least of degree one in R: Delta is the sine of an angle, and epsilon is in answer units.
+    """
+    return float((epsilon / (k * norm)) ** constants.exponent)
 
 
 def interval_length(
@@ -58,13 +62,18 @@ def interval_length(
 
 
 def search_range(
-    r: float, delta: float, k: int, d: int, smallest: float, constants: FaithfulConstants
-) -> float:
-    """Return ``tau`` of equation (13); ``smallest`` is the least ``|w_i|`` that matters."""
+    r: float, delta: float, k: int, d: int, smallest: float, bias: float,
+    constants: FaithfulConstants,
+) -> float:  # fmt: skip
+    """Return ``tau`` of equation (13); ``smallest`` is the least ``|w_i|`` that matters.
+
+    As the proof of Lemma 4.3 has it: ``k (sqrt d + ...) / (delta |w_i|) * (B + |w_i| sqrt log)``.
+    Its last line, and (13) with it, lose the B, which (in units of ``|w_i|``) says how far out
+    a kink lies, and the 1 / delta of the second term, which odds of delta need.
+    """
     spread = math.sqrt(d) + math.sqrt(math.log(1.0 / delta))
-    first = k * spread / (delta * smallest)
-    second = k * spread * math.sqrt(math.log(max(k / delta, math.e)))
-    return k * r + constants.range * (first + second)
+    reach = bias / smallest + math.sqrt(math.log(max(k / delta, math.e)))
+    return k * r + constants.range * k * spread / delta * reach
 
 
 def gradient_step(r: float, delta: float, k: int, d: int) -> float:

@@ -33,27 +33,63 @@ order; on the benchmark it was within a factor of 3.
 
 From the paper to the code
 --------------------------
-=====================================  =======================================
-Algorithm 1, lines 3 and 4, Lemma 3.2  ``SpanPlan`` (non-adaptive),
-                                       ``measure_gradient`` (adaptive)
-Algorithm 1, line 6                    ``spectrum_of_rows``
-Algorithm 2, lines 3 and 4, Prop. 4.1  ``find_boundary``
-Algorithm 2, lines 5 to 7, Lemma 4.2   ``measure_resolution``, ``find_offsets``
-Algorithm 2, lines 8 and 9             ``measure_normals``
-Algorithm 2, deflation by P_V          ``screen_boundary``, ``spectrum_of_rows``
-Section 5, obfuscation                 ``obfuscate``
-=====================================  =======================================
+As printed; in practice; how the two deviate; the test that fails where the line is broken.
+
+=============================  =================================================
+Section 3, Assumption 1        ``orthant_gamma_log2``; in practice the same;
+                               test_assumption_1_orthogonal_rows_have_gamma_1_and_correlated_ones_less
+Section 3, Assumption 2        ``least_product``, ``silent_share``; in practice the same;
+                               deviates: random choices of units where there are many;
+                               test_assumption_2_products_that_hide_a_row,
+                               test_assumption_2_the_share_of_silence
+Lemma 3.1                      ``lemma_width``; in practice none; deviates: the logarithm's
+                               base is 2, as in the proof;
+                               test_lemma_3_1_random_layers_of_its_width_meet_assumption_2,
+                               test_lemma_3_1_wide_random_matrices_meet_assumption_1
+Algorithm 1, Lemma 3.2         ``SpanPlan`` (``adaptive=False``); in practice
+                               ``measure_gradient``; deviates: coordinate steps as long as
+                               the function looks linear, points chosen by probing;
+                               test_plan_and_replies,
+                               test_gradient_equals_the_exact_one_and_counts_its_queries
+Algorithm 1, line 6            ``spectrum_of_rows``; in practice the same; deviates: the rank
+                               cut follows from the noise;
+                               test_rank_and_angle_estimate_follow_the_noise
+Lemma 3.3                      none; in practice none;
+                               test_lemma_3_3_a_subspace_of_half_the_dimension_has_few_sparse_supports
+Theorem 3.4                    ``gradients_needed``; in practice as many as add something;
+                               test_theorem_3_4_half_of_the_span_where_the_assumptions_hold,
+                               test_theorem_3_4_needs_assumption_2
+Section 4, Assumptions 3, 4    ``threshold_assumptions``; in practice the same; deviates:
+                               random subspaces for all of them;
+                               test_assumptions_3_and_4_of_a_linear_threshold,
+                               test_what_stops_algorithm_2_is_assumption_3
+Algorithm 2, line 1            ``PrintedNumbers.carried``; in practice
+                               ``measure_resolution``; deviates: N from the digits, or the
+                               step from curvature and resolution;
+                               test_line_1_the_numbers_that_an_arithmetic_carries
+Algorithm 2, lines 2 to 11     ``adaptive_gradients`` (``faithful=True``), and in any
+                               precision ``recover_span_precisely``; in practice
+                               ``find_boundary``, ``find_offsets``, ``measure_normals``,
+                               ``screen_boundary``; deviates: coordinate directions, a
+                               spectrum for the deflation;
+                               test_lines_5_to_9_give_a_gradient,
+                               test_algorithm_2_as_printed_in_float64,
+                               test_algorithm_2_in_multiple_precision
+Section 5, obfuscation         ``obfuscate``; in practice the same;
+                               test_noise_of_the_asked_norm_leaves_the_answers
+=============================  =================================================
 
 Deviations
 ----------
 * Steps of 2^-poly(N) do not exist in floating point. Values: the step is the
   longest over which the function looks linear within its noise. Labels: the
   step balances the measured curvature and resolution of the boundary.
-* Lines 5 and 8 of Algorithm 2 solve a system in directions 2^-N g_i - x/|x|,
-  which are equal but for their last digits; coordinate directions from the
-  boundary point itself measure the same normal, and need no solve.
-* Deflation asks M at (I - P_V) x, where a complete V leaves one label only and
-  an incomplete one too few crossings, so that it undercounts the rank. More
+* Lines 5 and 8 of Algorithm 2 solve a system in directions 2^-N g_i - x/|x|, which are equal
+  but for their last digits; coordinate directions from the boundary point itself measure
+  the same normal, and need no solve. As printed they run with N = 4 in float64, and give 5
+  digits for 14: ``faithful=True``.
+* Deflation asks M at (I - P_V) x. Where the threshold is out of reach of the directions that
+  are left (Assumption 3 fails) it ends one or more short of the rank, in any precision. More
   normals than the rank and a singular value decomposition replace it.
 * Adaptive gradients (values): a few random probes tell how far a point's
   gradient leaves the known span; only the furthest is completed. That meets
@@ -84,7 +120,7 @@ from unrelu.oracles.base import Meter, Oracle, Wrapper
 from unrelu.progress import Progress
 from unrelu.span.config import SpanConfig
 from unrelu.span.explained import explained_span
-from unrelu.span.from_labels import span_from_labels
+from unrelu.span.from_labels import span_as_printed, span_from_labels
 from unrelu.span.from_values import (
     conclude_plan,
     read_blocks,
@@ -130,6 +166,7 @@ def recover_span(
     tolerance: float | None = None,
     scale: float = 1.0,
     certify: bool = True,
+    faithful: bool = False,
     rng: RandomState = None,
     budget: int | None = None,
     progress: Progress | None = None,
@@ -164,6 +201,11 @@ def recover_span(
         Standard deviation of the Gaussian inputs.
     certify
         Whether to check held-out inputs.
+    faithful
+        Labels only: run Algorithm 2 as printed (:mod:`unrelu.span.printed`), lines 5 to 9
+        and deflation included, with the numbers that float64 carries. Needs ``rank``. What
+        stops it is Assumption 3, not floating point: where no input outside of the
+        directions found has another label than the origin, the status is PARTIAL.
     rng
         Seed or generator.
     budget
@@ -196,6 +238,7 @@ def recover_span(
         options={
             "rank": rank, "answers": answers, "outputs": outputs, "adaptive": adaptive,
             "gradients": gradients, "tolerance": tolerance, "scale": scale,
+            "faithful": faithful,
         },
         budget=budget,
         progress=progress,
@@ -212,7 +255,12 @@ def recover_span(
         price = price_span_from_labels(oracle.input_dim, ranks)
     run.target.allowance.plan(price)
 
+    if faithful and (answers != "labels" or rank is None):
+        raise InvalidInput("faithful=True is Algorithm 2: it needs answers='labels' and the rank")
+
     def steps() -> SpanResult:
+        if faithful and rank is not None:
+            return span_as_printed(search, rank, certify)
         if answers == "labels":
             return span_from_labels(search, rank, tolerance, certify)
         if not adaptive:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from unrelu.lines.boundary import GROWTH, Boundary, find_boundary
+from unrelu.lines.boundary import GROWTH, Boundary, find_boundary, find_offsets
 from unrelu.result import Certificate, Status
 from unrelu.span.config import FINEST
 from unrelu.span.label_search import (
@@ -16,10 +18,12 @@ from unrelu.span.label_search import (
     screen_boundary,
     sharpen_from_labels,
 )
-from unrelu.span.labels import measure_resolution
+from unrelu.span.labels import Resolution, measure_resolution
+from unrelu.span.printed import Float64, PrintedNumbers, adaptive_gradients
 from unrelu.span.run import SpanResult, SpanRun, unseen_share
+from unrelu.span.values import random_directions
 
-__all__ = ["span_from_labels"]
+__all__ = ["span_as_printed", "span_from_labels"]
 
 
 def span_from_labels(
@@ -54,6 +58,51 @@ def span_from_labels(
         _certify_labels(run, search)
     unseen = unseen_share(config.boundary_points, "boundary normal")
     return run.conclude(rank, search.finished or len(search.basis) == rank, unseen)
+
+
+def span_as_printed(run: SpanRun, rank: int, certify: bool) -> SpanResult:
+    """Algorithm 2 as printed, in float64 (:mod:`unrelu.span.printed`)."""
+    oracle, config, n = run.oracle, run.config, run.oracle.input_dim
+    arithmetic = Float64()
+    numbers = PrintedNumbers.carried(arithmetic.bits)
+    origin = oracle(np.zeros((1, n)))[0, 0]
+    # A search of beta 2^-N is what line 6 resolves; over c of epsilon_0 the boundary bends.
+    resolution = Resolution(run.scale * FINEST, config.flattest / run.scale)
+    step = arithmetic.power(numbers.epsilon_log2)
+    run.search = search = LabelSearch.start(n, resolution, step)
+    with run.stage("as printed") as details:
+        found = adaptive_gradients(
+            lambda points: oracle(run.scale * points)[:, 0] != origin, n, rank, numbers=numbers,
+            arithmetic=arithmetic, rng=run.rng, draws=config.held_out, checks=config.probes,
+        )  # fmt: skip
+        details |= {"N": numbers.size, "restarts": found.restarts, "rank": len(found.basis)}
+    if len(found.basis):
+        search.rows, search.noise = found.rows, np.maximum(found.noise, FINEST)
+        search.decide(config.margin)
+    if len(search.basis) == len(found.basis) == rank:
+        search.basis = found.basis
+        if certify:
+            # A missing direction moves the boundary too: what was seen to move only lowers
+            # what is forgiven, and only raises what is told (weak directions hardly move it).
+            estimate, seen = search.angle, _seen_angle(run, search)
+            search.angle = min(estimate, seen)
+            _certify_labels(run, search)
+            search.angle = max(estimate, seen) if np.isfinite(seen) else estimate
+        return run.conclude(rank, True, "Algorithm 2 ends after as many vectors as the rank")
+    if found.silent:
+        return run.result(
+            Status.PARTIAL,
+            f"rank {len(search.basis)} of {rank}: line 3 of Algorithm 2 drew {found.silent} "
+            "inputs outside of the directions found; none has another label than the origin. "
+            "Assumption 3 asks for some outside of every subspace, in whatever precision; try "
+            "a larger scale, or leave faithful off",
+        )
+    return run.result(
+        Status.ILL_CONDITIONED,
+        f"rank {len(search.basis)} of {rank} stands out of the noise of float64, with N = "
+        f"{numbers.size} and {found.restarts} restarts of line 7; leave faithful off, or see "
+        "unrelu.span.precision",
+    )
 
 
 def _first_boundary(run: SpanRun) -> Boundary | SpanResult:
@@ -130,6 +179,38 @@ def _stays_put(run: SpanRun, search: LabelSearch, count: int) -> bool:
     return search.spectrum.rank == before
 
 
+def _seen_angle(run: SpanRun, search: LabelSearch) -> float:
+    """Return how far the boundary moves along the null space, as an angle; else infinity.
+
+    Deflation magnifies errors: the gradient outside of V errs by V's error times what V hides
+    over what is left, which no line of the box can tell; and the directions' nearness to
+    each other may magnify them less than it could. A random direction of the null space
+    shows one of n - r parts of the angle, and a random search direction magnifies it as much.
+    """
+    n = run.oracle.input_dim
+    if len(search.basis) == n:
+        return math.inf
+    finest = search.resolution.noise / 2.0
+    with run.stage("screen"):
+        boundary = find_boundary(
+            run.oracle, run.config.places, run.rng, scale=run.scale, finest=finest,
+            draws=run.config.held_out,
+        )  # fmt: skip
+        if boundary is None:
+            return math.inf
+        size = run.scale * float(np.sqrt(n))
+        moved = boundary.points + size * random_directions(
+            run.rng, boundary.points.shape, search.basis
+        )
+        offsets = find_offsets(
+            run.oracle, moved, boundary.directions, boundary.labels,
+            expected=size * search.angle, finest=finest,
+        )  # fmt: skip
+    if not np.isfinite(offsets).any():
+        return math.inf
+    return float(np.nanmedian(np.abs(offsets))) / size + finest
+
+
 def _certify_labels(run: SpanRun, search: LabelSearch) -> None:
     """Move held-out boundary points along the null space; labels beside them must stay."""
     config, n = run.config, run.oracle.input_dim
@@ -144,7 +225,8 @@ def _certify_labels(run: SpanRun, search: LabelSearch) -> None:
             return
         size = run.scale * float(np.sqrt(n))
         leak = size * search.angle + search.resolution.noise
-        within = config.trust * config.tangential * leak
+        # Farther than an input's deviation along a line, other parts of the boundary count.
+        within = min(config.trust * config.tangential * leak, run.scale)
         stays, _ = check_crossings(
             run.oracle, boundary, search.basis, run.rng, step=size, within=within
         )
