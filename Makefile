@@ -12,7 +12,7 @@ BUSY ?= 16
 SERVER ?= unrelu
 REQUIRED ?=
 STAMP := $(VENV)/.installed
-EXTRAS := onnx,sklearn,http,dask,parquet,report
+EXTRAS := onnx,sklearn,http,dask,exact,parquet,report
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
