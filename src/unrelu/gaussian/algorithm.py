@@ -62,6 +62,7 @@ import numpy as np
 
 from unrelu._random import RandomState, as_generator
 from unrelu.errors import InvalidInput
+from unrelu.gaussian.awasthi import check_order
 from unrelu.gaussian.conclude import Clock, conclude, constant_result, refused
 from unrelu.gaussian.config import SampleOptions
 from unrelu.gaussian.fit import SamplePolish
@@ -118,8 +119,8 @@ def learn_from_samples(
     width
         Number of units if known; discovered if None.
     order
-        None for the stacked moments T2, T3, T4; 1 or 2 for the paper's route by
-        Jennrich's algorithm on T3, T4 or T5, T6.
+        None for the stacked moments T2, T3, T4; a number l for the paper's route by
+        Jennrich's algorithm on tensors of orders 2l + 1 and 2l + 2, with up to about d^l units.
     method
         Without ``order``: "power" (any width), or "joint" and "jennrich" (at
         most d units), which diagonalise many or two contractions.
@@ -146,7 +147,8 @@ def learn_from_samples(
     -------
     SamplesResult
     """
-    _check_arguments(width, order, method, max_width, jobs)
+    _check_arguments(width, method, max_width, jobs)
+    order = None if order is None else check_order(order, 1)
     options = SampleOptions() if options is None else options
     generator, report, clock = as_generator(rng), as_progress(progress), Clock()
     source = as_source(x, y, target=target)
@@ -189,15 +191,11 @@ def learn_from_samples(
     return conclude(fit, estimate, survey, whitening, test, stats, provenance, clock, options)
 
 
-def _check_arguments(
-    width: int | None, order: int | None, method: str, max_width: int | None, jobs: int
-) -> None:
+def _check_arguments(width: int | None, method: str, max_width: int | None, jobs: int) -> None:
     if width is not None and width < 0:
         raise InvalidInput(f"width must not be negative, got {width}")
     if max_width is not None and max_width < 0:
         raise InvalidInput(f"max_width must not be negative, got {max_width}")
-    if order not in (None, 1, 2):
-        raise InvalidInput(f"order must be None, 1 or 2, got {order}")
     if method not in ("power", "joint", "jennrich"):
         raise InvalidInput(f"method must be 'power', 'joint' or 'jennrich', got {method!r}")
     if jobs == 0:
