@@ -70,7 +70,9 @@ from unrelu.gaussian.identifiability import Identifiability, hermite_risk, ident
 from unrelu.gaussian.inputs import check_gaussian as test_inputs
 from unrelu.gaussian.inputs import whitening_for
 from unrelu.gaussian.moment_stage import MomentInputs, moment_estimate
+from unrelu.gaussian.outputs import Outputs
 from unrelu.gaussian.population import learn_from_population
+from unrelu.gaussian.printed import learn_as_printed
 from unrelu.gaussian.reading import check_scale, for_precision, prepare
 from unrelu.gaussian.result import SamplesResult
 from unrelu.gaussian.stream import HoldOut
@@ -85,6 +87,7 @@ __all__ = [
     "SamplesResult",
     "hermite_risk",
     "identifiability",
+    "learn_as_printed",
     "learn_from_population",
     "learn_from_samples",
 ]
@@ -102,6 +105,7 @@ def learn_from_samples(
     polish: bool = True,
     rng: RandomState = None,
     check_gaussian: bool = True,
+    inputs: tuple[Any, Any] | None = None,
     max_width: int | None = None,
     jobs: int = 1,
     scheduler: Any = None,
@@ -115,7 +119,8 @@ def learn_from_samples(
     ----------
     x, y
         Arrays ``(n, d)`` and ``(n,)``; or only x: a folder, a file or an iterable
-        of batches (see :mod:`unrelu.samples`).
+        of batches (see :mod:`unrelu.samples`). Labels ``(n, q)`` of several outputs are
+        learned together (arrays only, at most 64 inputs): their units are the same.
     width
         Number of units if known; discovered if None.
     order
@@ -130,6 +135,9 @@ def learn_from_samples(
         Seed or generator.
     check_gaussian
         Whether to refuse inputs that are clearly not Gaussian.
+    inputs
+        Mean ``(d,)`` and covariance ``(d, d)`` of x, where known; otherwise estimated. x is
+        whitened by them.
     max_width
         Never look for more units than this.
     jobs
@@ -151,7 +159,8 @@ def learn_from_samples(
     order = None if order is None else check_order(order, 1)
     options = SampleOptions() if options is None else options
     generator, report, clock = as_generator(rng), as_progress(progress), Clock()
-    source = as_source(x, y, target=target)
+    outputs = Outputs.of(x, y, generator)
+    source = as_source(x, y if outputs is None else outputs.mixed, target=target)
     provenance = Provenance(
         "awasthi-tang-vijayaraghavan", int(rng) if isinstance(rng, (int, np.integer)) else None,
         {"width": width, "order": order, "method": method, "polish": polish,
@@ -170,14 +179,23 @@ def learn_from_samples(
     if check_gaussian and not test.passed:
         return refused(test, stats, provenance, clock)
     check_scale(survey)
-    options, whitening = for_precision(options, survey), whitening_for(survey)
+    options, whitening = for_precision(options, survey), whitening_for(survey, inputs)
     if survey.label_scale == 0.0 or whitening.factor.shape[1] == 0:
-        return constant_result(survey, stats, provenance, clock, test)
-    estimate = moment_estimate(
-        everything, plan, MomentInputs.of(survey, whitening, width), held, generator,
-        options.polish, width=width, order=order, method=method, max_width=max_width,
-        progress=lambda n: report.update("moments", n, everything.count),
-    )  # fmt: skip
+        none = constant_result(survey, stats, provenance, clock, test)
+        return none if outputs is None else outputs.constant(none)
+    known: Any = {
+        "width": width, "order": order, "max_width": max_width,
+        "progress": lambda n: report.update("moments", n, everything.count),
+    }  # fmt: skip
+    if outputs is None:
+        estimate = moment_estimate(
+            everything, plan, MomentInputs.of(survey, whitening, width), held, generator,
+            options.polish, method=method, **known,
+        )  # fmt: skip
+    else:
+        estimate, outer = outputs.moment_estimate(
+            plan, survey, whitening, held, generator, options.polish, **known
+        )
     stats = QueryStats(samples=max(survey.count, estimate.samples))
     clock.close("moments", estimate.message, **estimate.details)
     learner = SamplePolish(
@@ -188,7 +206,8 @@ def learn_from_samples(
     )  # fmt: skip
     fit = learner.run(estimate, polish=polish)
     clock.close("polish" if polish else "affine fit", fit.message, **fit.details)
-    return conclude(fit, estimate, survey, whitening, test, stats, provenance, clock, options)
+    result = conclude(fit, estimate, survey, whitening, test, stats, provenance, clock, options)
+    return result if outputs is None else outputs.conclude(result, learner, outer, options)
 
 
 def _check_arguments(width: int | None, method: str, max_width: int | None, jobs: int) -> None:

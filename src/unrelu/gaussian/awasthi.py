@@ -146,28 +146,34 @@ def recover_scalars(order: int, w: FloatArray, tensors: Tensors) -> tuple[FloatA
     -------
     ``a`` (m,) or (m, outputs), and ``b`` (m,).
     """
-    root = math.sqrt(2.0 * math.pi)
     # Step 1.
     needed = (2, 3) if order == 1 else range(order, order + 4)
     zeta = {j: _coefficients(tensors[j], w) for j in needed}
+    # Step 2; a direction that is none may have no finite scalars.
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        a, b = _scalars(order, zeta)
+    return (a[:, 0] if a.shape[1] == 1 else a), b
+
+
+def _scalars(order: int, zeta: Mapping[int, FloatArray]) -> tuple[FloatArray, FloatArray]:
+    """Algorithm 2, step 2: outer weights ``(m, outputs)`` and biases from the zetas."""
+    root = math.sqrt(2.0 * math.pi)
 
     def over(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
         return np.asarray((numerator * denominator).sum(axis=1) / (denominator**2).sum(axis=1))
 
-    # Step 2.
     if order == 1:
         b = over(-zeta[3], zeta[2])
-        a = zeta[2] * (root * np.exp(0.5 * b**2))[:, None]
-    else:
-        a, b = np.empty_like(zeta[order]), np.empty(len(w))
-        strength = {j: np.linalg.norm(zeta[j], axis=1) for j in (order + 1, order + 2)}
-        for q, other in ((order + 1, order + 2), (order + 2, order + 1)):
-            mine = strength[q] >= strength[other] if q < other else strength[q] > strength[other]
-            before, here, after = (zeta[j][mine] for j in (q - 1, q, q + 1))
-            b[mine] = over(-(after + (q - 2) * before), here)
-            factor = root * (-1.0) ** q * np.exp(0.5 * b[mine] ** 2) / hermite(q - 2, b[mine])
-            a[mine] = here * factor[:, None]
-    return (a[:, 0] if a.shape[1] == 1 else a), b
+        return zeta[2] * (root * np.exp(0.5 * b**2))[:, None], b
+    a, b = np.empty_like(zeta[order]), np.empty(len(zeta[order]))
+    strength = {j: np.linalg.norm(zeta[j], axis=1) for j in (order + 1, order + 2)}
+    lower = strength[order + 1] >= strength[order + 2]
+    for q, mine in ((order + 1, lower), (order + 2, ~lower)):
+        before, here, after = (zeta[j][mine] for j in (q - 1, q, q + 1))
+        b[mine] = over(-(after + (q - 2) * before), here)
+        factor = root * (-1.0) ** q * np.exp(0.5 * b[mine] ** 2) / hermite(q - 2, b[mine])
+        a[mine] = here * factor[:, None]
+    return a, b
 
 
 def fix_signs(first: SymmetricTensor, units: RankOneUnits) -> RankOneUnits:

@@ -328,13 +328,18 @@ class EstimatedTensors:
         pairs: int,
     ) -> RankOneUnits:
         """Algorithm 6 (order 1) or Algorithm 4 (a higher one)."""
-        # eta1: what the errors' own flattening reaches. eta2: what is left above it is no
-        # noise. eta3: the chord of two directions that are one.
-        eta1 = tuple(
+        thresholds = self.thresholds(order, options)
+        units = robust_algorithm(order, self.tensors, thresholds, rng, pairs=pairs, width=width)
+        return fix_signs(self.tensors[1], units) if order == 1 and len(units.w) else units
+
+    def thresholds(self, order: int, options: PolishOptions) -> Thresholds:
+        """Choose Algorithm 4's parameters by the errors.
+
+        eta1: what the errors' own flattening reaches. eta2: what is left above it is no
+        noise. eta3: the chord of two directions that are one.
+        """
+        first, second = (
             float(np.linalg.norm(self.errors[2 * order + k].matrix(order, order + k), 2))
             for k in (1, 2)
         )
-        apart = math.sqrt(2.0 - 2.0 * options.same)
-        thresholds = Thresholds(eta1=(eta1[0], eta1[1]), eta2=0.0, eta3=apart)
-        units = robust_algorithm(order, self.tensors, thresholds, rng, pairs=pairs, width=width)
-        return fix_signs(self.tensors[1], units) if order == 1 and len(units.w) else units
+        return Thresholds((first, second), 0.0, math.sqrt(2.0 - 2.0 * options.same))
