@@ -83,7 +83,7 @@ def test_every_minimum_of_the_landscape_is_a_unit(order: int, seed: int) -> None
         assert np.abs(units @ found).max() == pytest.approx(1.0, abs=1e-8)
 
 
-@pytest.mark.parametrize("which", ["simultaneous", "joint3", "joint4"])
+@pytest.mark.parametrize("which", ["simultaneous", "printed", "joint3", "joint4"])
 def test_gradients_of_the_joint_objectives(which: str) -> None:
     rng = np.random.default_rng(2)
     k = 3
@@ -93,8 +93,10 @@ def test_gradients_of_the_joint_objectives(which: str) -> None:
 
     def both(flat: np.ndarray) -> tuple[float, np.ndarray]:
         v = flat.reshape(k, k)
-        if which == "simultaneous":
-            return simultaneous_objective(tensor, v, gamma=0.3, penalty=1.7)
+        if which in ("simultaneous", "printed"):
+            return simultaneous_objective(
+                tensor, v, gamma=0.3, penalty=1.7, printed=which == "printed"
+            )
         return joint_objective(tensor, v, penalty=1.7)
 
     _, gradient = both(rows.ravel())
@@ -110,12 +112,31 @@ def test_the_joint_minimisers_recover_all_units_at_once(seed: int) -> None:
     fourth = power_sum(units, np.ones(5), 4)
     for rows in (
         minimise_simultaneous(fourth, start, gamma=0.01, penalty=10.0),
+        minimise_simultaneous(fourth, start, gamma=0.01, penalty=10.0, printed=True),
         minimise_joint(fourth, start, penalty=10.0),
     ):
         match = np.abs(rows @ units.T)
         # L-BFGS stops at relative decreases of 2e-9: angles of about 1e-4.
         assert np.sort(match.max(axis=1)) == pytest.approx(np.ones(5), abs=1e-5)
         assert sorted(match.argmax(axis=1)) == list(range(5))
+
+
+def test_the_printed_penalty_holds_lengths_alone() -> None:
+    """G(W) of B.4 is blind to the angles of its rows but through the tensor; ours is not."""
+    rows = np.array([[1.0, 0.0], [0.6, 0.8]])
+    nothing = np.zeros((2, 2, 2, 2))
+    printed = simultaneous_objective(nothing, rows, gamma=0.01, penalty=1.0, printed=True)
+    ours = simultaneous_objective(nothing, rows, gamma=0.01, penalty=1.0)
+    assert printed[0] == pytest.approx(0.0, abs=1e-15)
+    assert ours[0] == pytest.approx(2 * 0.6**2)
+    longer = simultaneous_objective(nothing, 2.0 * rows, gamma=0.01, penalty=1.0, printed=True)
+    assert longer[0] == pytest.approx(2 * (4.0 - 1.0) ** 2)
+    # sum_{j != l} T(v_j, v_j, v_l, v_l) - gamma sum_j T(v_j, ...), on T = e_1^4 + e_2^4.
+    tensor = power_sum(np.eye(2), np.ones(2), 4)
+    cross = 2 * 0.6**2
+    peaks = 1.0 + 0.6**4 + 0.8**4
+    value = simultaneous_objective(tensor, rows, gamma=0.01, penalty=1.0, printed=True)[0]
+    assert value == pytest.approx(cross - 0.01 * peaks)
 
 
 # ------------------------------------------------------------------------ slab

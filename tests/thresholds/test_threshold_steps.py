@@ -67,7 +67,7 @@ def exact_moments(w: np.ndarray, c: np.ndarray) -> HermiteMoments:
     )
 
 
-@pytest.mark.parametrize("method", ["joint", "third", "fourth", "simultaneous"])
+@pytest.mark.parametrize("method", ["joint", "third", "fourth", "simultaneous", "printed"])
 @pytest.mark.parametrize("seed", range(3))
 def test_directions_from_exact_moments(method: str, seed: int) -> None:
     rng = np.random.default_rng(seed)

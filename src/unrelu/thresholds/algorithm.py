@@ -64,7 +64,7 @@ Deviations
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -136,7 +136,8 @@ def recover_lowest_layer(
     refine
         Whether step 2 follows step 1.
     method
-        Which landscape: "joint", "third", "fourth" or "simultaneous".
+        Which landscape: "joint", "third", "fourth" or "simultaneous"; "printed" is the last
+        without the penalty that holds its rows apart.
     units
         k, where known; otherwise counted.
     biased
@@ -239,10 +240,8 @@ def _check_choices(
 ) -> None:
     if activation not in ("sign", "relu", "sigmoid"):
         raise InvalidInput(f"activation must be 'sign', 'relu' or 'sigmoid', got {activation!r}")
-    if method not in ("joint", "third", "fourth", "simultaneous"):
-        raise InvalidInput(
-            f"method must be 'joint', 'third', 'fourth' or 'simultaneous', got {method!r}"
-        )
+    if method not in get_args(Method):
+        raise InvalidInput(f"method must be one of {get_args(Method)}, got {method!r}")
     if threshold is not None and not np.isfinite(threshold):
         raise InvalidInput(f"threshold must be a finite number, got {threshold}")
     if units is not None and units < 1:

@@ -71,8 +71,8 @@ def fit_cut(
         status, message = (
             Status.PARTIAL,
             (
-                f"{k} units explain {rows - wrong} of {rows} samples, but those next to one of them "
-                f"determine its direction only to {errors.max():.2g} rad. Give more samples."
+                f"{k} units explain {rows - wrong} of {rows} samples, but those next to one of "
+                f"them determine its direction only to {errors.max():.2g} rad. Give more samples."
             ),
         )
     else:

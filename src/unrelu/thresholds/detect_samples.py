@@ -13,7 +13,8 @@ many samples, exponentially many directions in n.
 
 Choices that the theorem leaves open: eps = eps_2 and w = eps / 2; the net has the spacing
 eps_2 / 2; a direction is one of a unit where C2 / phi(t) is at least half of eps_3, beyond
-chance on either half of the samples, and the largest among directions within 2 eps_2 of it.
+chance on either half of the samples, stays rather than halves when eps does, and is the largest
+among directions within 2 eps_2 of it.
 """
 
 from __future__ import annotations
@@ -129,6 +130,10 @@ def detect_in_samples(
     mean = np.abs(strength.mean(axis=0))
     sure = (np.abs(strength) > EVIDENCE * error).all(axis=0) & (mean >= 0.5 * least)
     sure &= strength[0] * strength[1] > 0.0
+    closer = slab_correlations(points, labels, net[sure], threshold, 0.5 * precision, kink=kink)
+    # At a unit the detector stays, elsewhere it halves with epsilon.
+    stays = np.array([abs(one.strength) for one in closer])
+    sure[sure] = stays - mean[sure] / 2.0 > mean[sure] - stays
     chosen: list[int] = []
     for i in np.argsort(-mean):
         if sure[i] and not (net[chosen] @ net[i] > math.cos(2.0 * precision)).any():
