@@ -22,21 +22,55 @@ Guarantee
     as ``signs_determined`` says. Kinks that no sample reached are folded into
     an affine term (Lemma 5.9).
 
-=================================  ====================================================
-paper                              here
-=================================  ====================================================
-Lemma 3.5                          ``unrelu.core.hermite.relu_coefficient``
-equation (14), Lemma 5.2           ``unrelu.gaussian.stream.estimate_moments``
-Algorithm 1 (exact tensors)        :func:`learn_from_population`
-Algorithm 2, RECOVERSCALARS        ``unrelu.gaussian.awasthi.recover_scalars``
-Algorithm 3, FIXSIGNS              ``unrelu.gaussian.awasthi.fix_signs``
-Algorithm 4, steps 1-4             ``unrelu.gaussian.awasthi.recover_directions``
-Algorithm 4                        ``unrelu.gaussian.awasthi.robust_algorithm``
-Algorithm 5, Lemma 5.8             ``unrelu.gaussian.improper.truncated_regression``
-Algorithm 6                        ``unrelu.gaussian.awasthi.full_rank_algorithm``
-Claim B.5                          ``unrelu.gaussian.improper.consolidated_network``
-Theorem 3.4, Claim 4.8             ``unrelu.gaussian.identifiability.identifiability``
-=================================  ====================================================
+Each row: the function as printed; the one in practice, where it is another; the deviation, by
+number; the test that fails if it breaks.
+
+==============================  =======================================================
+paper                           here
+==============================  =======================================================
+Lemma 3.5                       ``unrelu.core.hermite.relu_coefficient``; test
+                                test_lemma_3_5_against_quadrature
+Proposition 3.6                 ``unrelu.gaussian.identifiability.hermite_risk``; test
+                                test_risk_is_the_mean_square_distance
+Lemma 4.3                       a fact that the two tensors rest on; deviation 6; test
+                                test_separation_of_roots
+equation (14), Lemma 5.2        ``unrelu.gaussian.printed.empirical_tensors``; in practice
+                                ``unrelu.gaussian.stream.estimate_moments``; deviation 1; tests
+                                test_equation_14_is_unbiased_and_tells_its_error,
+                                test_control_variates_cut_the_noise_and_keep_the_mean
+Algorithm 1, Theorems 4.1, 4.2  :func:`learn_from_population`, any order; test
+                                test_population_mode
+Algorithm 2, Lemma 4.5          ``unrelu.gaussian.awasthi.recover_scalars``; in practice
+                                ``unrelu.core.moment_fit.fit_scalars``; deviations 2, 7; test
+                                test_recover_scalars_needs_the_shifted_index
+Algorithm 3, FIXSIGNS           ``unrelu.gaussian.awasthi.fix_signs``; in practice
+                                ``unrelu.gaussian.polish.orient``; deviation 4; test
+                                test_fix_signs_turns_units_back
+Algorithm 4, steps 1-4          ``unrelu.gaussian.awasthi.recover_directions``; in practice
+                                ``unrelu.core.decompose.decompose``; deviations 2, 3, 8; test
+                                test_a_unit_at_a_root_of_a_hermite_polynomial_is_not_lost
+Algorithm 4, Theorem 5.1        ``unrelu.gaussian.awasthi.robust_algorithm``; in practice
+                                :func:`learn_from_samples`; tests test_the_papers_route,
+                                test_order_two_finds_more_units_than_inputs
+Algorithm 5, Theorem 3.2        :func:`learn_as_printed`; in practice
+                                ``unrelu.gaussian.improper.truncated_regression``; deviation 5;
+                                test test_algorithm_5_learns_to_epsilon
+Lemma 5.8, the eight features   ``unrelu.gaussian.printed.sign_features``; in practice two of
+                                them (footnote 5); test test_eight_features_stand_for_a_unit
+Algorithm 5, step 4             ``unrelu.gaussian.printed.projected_descent``; test
+                                test_projected_descent_ends_within_its_bound_of_the_least_loss
+Lemma 5.9                       ``unrelu.gaussian.polish.without_undetermined``; test
+                                test_units_that_few_samples_determine_become_affine
+Algorithm 6, Theorem 3.1        ``unrelu.gaussian.awasthi.full_rank_algorithm``; test
+                                test_full_rank_algorithm_on_exact_tensors
+Claim B.5                       ``unrelu.gaussian.improper.consolidated_network``; test
+                                test_truncated_regression_and_claim_b5
+Theorem 3.4, Claim 4.8          ``unrelu.gaussian.identifiability.identifiability``; test
+                                test_claim_4_8_pair_is_found
+Corollary 3.3                   measured by the moments alone: benchmarks/letter_awasthi.py
+several outputs (not printed)   ``unrelu.gaussian.outputs.Outputs``; deviation 9; test
+                                test_joint_tensors_show_units_that_no_output_shows_alone
+==============================  =======================================================
 
 Deviations
     1. The moments are those of the labels minus their fit of degree 2 (an
@@ -44,14 +78,22 @@ Deviations
     2. By default (``method="power"``) the stacked T2, T3, T4 are decomposed by
        the subspace power method and a least-squares fit of all orders; T2's
        coefficient ``a phi(b)`` never vanishes, and no T5, T6 are needed for
-       m > d. ``order=1`` or ``2`` runs the paper's own route.
+       m > d. ``order=l`` runs the paper's own route.
     3. The width is the count of singular values above the noise measured by
        split halves, and is corrected by the polish.
     4. A polish on the samples follows: Levenberg-Marquardt in ``|z|``.
-    5. Algorithm 5's projected gradient descent is an exact ridge solve.
+    5. Algorithm 5's projected gradient descent is an exact ridge solve, on the rows
+       that the moments were taken from too: no split into N/2, no tau. As printed it
+       is :func:`learn_as_printed`, whose head says what the paper leaves open.
     6. Condition (5), second half, lacks a factor xi_i in print: ``a_i xi_i b_i
        Phi(xi_i b_i)`` is what f_0 of Lemma 3.5 gives. Lemma 4.3 holds for
        ``He_{k+1}, He_{k+2}`` with k >= 1, as in its proof.
+    7. RECOVERSCALARS's index is read as the tensor's order: q - 2 and ``He_{q-2}``.
+    8. Jennrich's algorithm keeps the best of 20 pairs of contractions; eta_1 is the
+       spectral norm of the tensors' measured error. A tensor's distinct entries, in
+       isometric coordinates, stand for the dense array: its flattenings have the same
+       singular values.
+    9. The paper's f is scalar. Outputs that share their units add their equations.
 """
 
 from __future__ import annotations
