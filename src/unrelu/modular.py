@@ -204,7 +204,7 @@ def learn_modular(
     -----
     RECOVERED says what :func:`unrelu.recover_lowest_layer` says of the lowest layer; of a cut in
     the middle, that the units explain every sample but about one next to each for each of its
-    numbers. Two layers of which the lower one is wrong cannot be told apart from it. The
+    numbers; it says nothing about h. The
     certificate tells how well the upper one, fitted on top, predicts held-out samples.
     """
     if activation not in ("sign", "relu"):
@@ -242,18 +242,17 @@ def learn_modular(
     # The rows that the lower part was not learned from either.
     held_out = rows_held_out(samples, ThresholdConfig() if config is None else config)
     fitted, certificate = _fit_upper(draft, samples, max(held_out, 1), progress)
+    off = certificate.rms_deviation / certificate.scale
     report = StageReport(
         "upper part",
         seconds=time.perf_counter() - begin,
         message=f"a polynomial of degree {degree} with {len(fitted.coefficients)} terms",
-        details={"held-out rms over spread": certificate.rms_deviation / certificate.scale},
+        details={"held-out rms over spread": off},
     )
     message = draft.message
     if draft.status is Status.RECOVERED:
-        message += (
-            f" Above them a polynomial of degree {degree}, off by "
-            f"{certificate.rms_deviation / certificate.scale:.1%} of the labels' spread."
-        )
+        above = f" Above them a polynomial of degree {degree}, off by {off:.1%}"
+        message += f"{above} of the labels' spread."
     return dataclasses.replace(
         fitted, message=message, stages=(*below.stages, report), certificate=certificate
     )
@@ -315,7 +314,7 @@ def _fit_upper(
     points = np.concatenate([x for x, _ in held])
     labels = np.concatenate([y for _, y in held])
     on = (fitted.units(points) > 0.0).sum(axis=1)
-    overlap = float(np.count_nonzero(on > 1) / max(np.count_nonzero(on), 1))
+    overlap = int((on > 1).sum()) / max(int((on > 0).sum()), 1)
     fitted = dataclasses.replace(fitted, overlap=overlap)
     scale = float(labels.std()) or 1.0
     certificate = Certificate.from_deviations(

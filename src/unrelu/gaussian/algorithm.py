@@ -98,11 +98,14 @@ Deviations
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
 from unrelu._random import RandomState, as_generator
+from unrelu._types import FloatArray
 from unrelu.errors import InvalidInput
 from unrelu.gaussian.awasthi import check_order
 from unrelu.gaussian.conclude import Clock, conclude, constant_result, refused
@@ -111,17 +114,17 @@ from unrelu.gaussian.fit import SamplePolish
 from unrelu.gaussian.identifiability import Identifiability, hermite_risk, identifiability
 from unrelu.gaussian.inputs import check_gaussian as test_inputs
 from unrelu.gaussian.inputs import whitening_for
-from unrelu.gaussian.moment_stage import MomentInputs, moment_estimate
+from unrelu.gaussian.moment_stage import MomentEstimate, MomentInputs, moment_estimate
 from unrelu.gaussian.outputs import Outputs
 from unrelu.gaussian.population import learn_from_population
 from unrelu.gaussian.printed import learn_as_printed
 from unrelu.gaussian.reading import check_scale, for_precision, prepare
 from unrelu.gaussian.result import SamplesResult
-from unrelu.gaussian.stream import HoldOut
-from unrelu.gaussian.survey import survey_samples
+from unrelu.gaussian.stream import HoldOut, InputWhitening, ReadingPlan
+from unrelu.gaussian.survey import SampleSurvey, survey_samples
 from unrelu.progress import Progress, as_progress
 from unrelu.result import Provenance, QueryStats
-from unrelu.samples import as_source
+from unrelu.samples import SampleSource, as_source
 
 __all__ = [
     "Identifiability",
@@ -197,17 +200,15 @@ def learn_from_samples(
     -------
     SamplesResult
     """
-    _check_arguments(width, method, max_width, jobs)
-    order = None if order is None else check_order(order, 1)
+    order = _checked_order(width, order, method, max_width, jobs)
     options = SampleOptions() if options is None else options
     generator, report, clock = as_generator(rng), as_progress(progress), Clock()
     outputs = Outputs.of(x, y, generator)
     source = as_source(x, y if outputs is None else outputs.mixed, target=target)
-    provenance = Provenance(
-        "awasthi-tang-vijayaraghavan", int(rng) if isinstance(rng, (int, np.integer)) else None,
-        {"width": width, "order": order, "method": method, "polish": polish,
-         "check_gaussian": check_gaussian, "max_width": max_width}, source.description,
-    )  # fmt: skip
+    asked = {"width": width, "order": order, "method": method, "polish": polish,
+             "check_gaussian": check_gaussian, "max_width": max_width}  # fmt: skip
+    seed = int(rng) if isinstance(rng, (int, np.integer)) else None
+    provenance = Provenance("awasthi-tang-vijayaraghavan", seed, asked, source.description)
     first, everything, plan = prepare(source, options, jobs, scheduler)
     count = first.count or 0
     held = HoldOut.among(count, options.held_rows)
@@ -223,21 +224,12 @@ def learn_from_samples(
     check_scale(survey)
     options, whitening = for_precision(options, survey), whitening_for(survey, inputs)
     if survey.label_scale == 0.0 or whitening.factor.shape[1] == 0:
-        none = constant_result(survey, stats, provenance, clock, test)
-        return none if outputs is None else outputs.constant(none)
-    known: Any = {
-        "width": width, "order": order, "max_width": max_width,
-        "progress": lambda n: report.update("moments", n, everything.count),
-    }  # fmt: skip
-    if outputs is None:
-        estimate = moment_estimate(
-            everything, plan, MomentInputs.of(survey, whitening, width), held, generator,
-            options.polish, method=method, **known,
-        )  # fmt: skip
-    else:
-        estimate, outer = outputs.moment_estimate(
-            plan, survey, whitening, held, generator, options.polish, **known
-        )
+        result = constant_result(survey, stats, provenance, clock, test)
+        return result if outputs is None else outputs.constant(result)
+    progressed = partial(report.update, "moments", total=everything.count)
+    estimate, outer = _moments(
+        outputs, everything, plan, survey, whitening, held, generator, options, asked, progressed
+    )
     stats = QueryStats(samples=max(survey.count, estimate.samples))
     clock.close("moments", estimate.message, **estimate.details)
     learner = SamplePolish(
@@ -252,7 +244,36 @@ def learn_from_samples(
     return result if outputs is None else outputs.conclude(result, learner, outer, options)
 
 
-def _check_arguments(width: int | None, method: str, max_width: int | None, jobs: int) -> None:
+def _moments(
+    outputs: Outputs | None,
+    everything: SampleSource,
+    plan: ReadingPlan,
+    survey: SampleSurvey,
+    whitening: InputWhitening,
+    held: HoldOut,
+    rng: np.random.Generator,
+    options: SampleOptions,
+    asked: dict[str, Any],
+    progress: Callable[[int], None],
+) -> tuple[MomentEstimate, FloatArray]:
+    """Estimate the units from moments, of one output or of several."""
+    known: Any = {name: asked[name] for name in ("width", "order", "max_width")}
+    if outputs is not None:
+        return outputs.moment_estimate(
+            plan, survey, whitening, held, rng, options.polish, progress=progress, **known
+        )
+    inputs = MomentInputs.of(survey, whitening, asked["width"])
+    estimate = moment_estimate(
+        everything, plan, inputs, held, rng, options.polish, method=asked["method"],
+        progress=progress, **known,
+    )  # fmt: skip
+    return estimate, estimate.a
+
+
+def _checked_order(
+    width: int | None, order: int | None, method: str, max_width: int | None, jobs: int
+) -> int | None:
+    """Refuse arguments that make no sense; return the order."""
     if width is not None and width < 0:
         raise InvalidInput(f"width must not be negative, got {width}")
     if max_width is not None and max_width < 0:
@@ -261,3 +282,4 @@ def _check_arguments(width: int | None, method: str, max_width: int | None, jobs
         raise InvalidInput(f"method must be 'power', 'joint' or 'jennrich', got {method!r}")
     if jobs == 0:
         raise InvalidInput("jobs must not be 0")
+    return None if order is None else check_order(order, 1)

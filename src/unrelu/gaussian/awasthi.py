@@ -45,9 +45,6 @@ __all__ = [
 
 Tensors = Mapping[int, SymmetricTensor]
 
-ROUNDED = 1e-14
-"""Singular values of a linear system below this, over the largest, are rounding."""
-
 
 @dataclasses.dataclass(frozen=True)
 class Thresholds:
@@ -119,7 +116,7 @@ def population_tensors(
 
 
 def _solved(matrix: FloatArray, right: FloatArray) -> FloatArray:
-    return np.asarray(np.linalg.lstsq(matrix, right, rcond=ROUNDED)[0])
+    return np.asarray(np.linalg.lstsq(matrix, right, rcond=None)[0])
 
 
 def _coefficients(tensor: SymmetricTensor, w: FloatArray) -> FloatArray:

@@ -115,21 +115,7 @@ class Outputs:
                 f"{d} inputs are too many for joint moments ({DENSE_LIMIT} are the most): learn "
                 "one output at a time"
             )
-        basis = whitening.inverse.T
-        taken: list[tuple[MomentPass, MomentInputs]] = []
-        for source, scale in zip(self.sources(), self.y.std(axis=0), strict=True):
-            if scale == 0.0:
-                continue
-            seen = _surveyed(source, plan, held, rng)
-            low = hermite_moments(whitening.raw(seen.raw, seen.train_count))
-            inputs = MomentInputs(
-                np.eye(d), basis, whitening.mean @ basis, low, series_coefficients(low)
-            )
-            passed = estimate_moments(
-                source, plan, basis=basis, offset=inputs.offset, series=inputs.series, low=low,
-                held=held, order=4, progress=progress,
-            )  # fmt: skip
-            taken.append((passed, inputs))
+        taken = self._taken(plan, whitening, held, rng, progress)
         scales = self.y.std(axis=0)[self.share != 0.0]
         flats, noises = (
             np.concatenate(
@@ -159,6 +145,30 @@ class Outputs:
         details = {"rank": rank, "threshold": threshold, "dimension": d, "outputs": len(taken)}
         samples = taken[0][0].count
         return MomentEstimate(w, outer @ self.share, b, samples, message, details), outer
+
+    def _taken(
+        self,
+        plan: ReadingPlan,
+        whitening: InputWhitening,
+        held: HoldOut,
+        rng: np.random.Generator,
+        progress: Callable[[int], None],
+    ) -> list[tuple[MomentPass, MomentInputs]]:
+        """Take the moments of every output that varies."""
+        basis = whitening.inverse.T
+        taken: list[tuple[MomentPass, MomentInputs]] = []
+        for source in self._varying():
+            seen = _surveyed(source, plan, held, rng)
+            low = hermite_moments(whitening.raw(seen.raw, seen.train_count))
+            inputs = MomentInputs(
+                np.eye(len(basis.T)), basis, whitening.mean @ basis, low, series_coefficients(low)
+            )
+            passed = estimate_moments(
+                source, plan, basis=basis, offset=inputs.offset, series=inputs.series, low=low,
+                held=held, order=4, progress=progress,
+            )  # fmt: skip
+            taken.append((passed, inputs))
+        return taken
 
     def _varying(self) -> list[SampleSource]:
         return [s for s, share in zip(self.sources(), self.share, strict=True) if share != 0.0]

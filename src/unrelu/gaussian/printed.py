@@ -40,10 +40,10 @@ from unrelu.gaussian.inputs import check_gaussian, whitening_for
 from unrelu.gaussian.moment_stage import EstimatedTensors
 from unrelu.gaussian.result import SamplesResult
 from unrelu.gaussian.stream import HoldOut, ReadingPlan
-from unrelu.gaussian.survey import survey_samples
+from unrelu.gaussian.survey import SampleSurvey, survey_samples
 from unrelu.networks import ReLUNetwork
 from unrelu.result import Certificate, Provenance, QueryStats, Status
-from unrelu.samples import BATCH_ROWS, as_source
+from unrelu.samples import BATCH_ROWS, SampleSource, as_source
 
 __all__ = [
     "TruncatedLoss",
@@ -55,8 +55,6 @@ __all__ = [
 
 SIGNS = tuple(itertools.product((1.0, -1.0), repeat=3))
 """Lemma 5.8's (xi_1, xi_2, xi_3): of w, of b and of a."""
-MOST_STEPS = 200_000
-"""Gradient steps at most, a few seconds of them; the gap that is left is reported."""
 
 
 def empirical_tensors(x: FloatArray, y: FloatArray, orders: range) -> EstimatedTensors:
@@ -139,7 +137,8 @@ def projected_descent(
 ) -> tuple[FloatArray, float]:
     """Minimise the loss over the ball ``|beta| <= radius`` by projected gradient descent.
 
-    Steps of 1 / L with L the gradient's Lipschitz constant.
+    Steps of 1 / L with L the gradient's Lipschitz constant, at most as many as a few seconds
+    allow; the gap that is left is returned.
 
     Returns
     -------
@@ -149,7 +148,7 @@ def projected_descent(
     values, axes = np.linalg.eigh(loss.gram)
     moment = axes.T @ loss.moment
     beta, gap, step = np.zeros(len(moment)), np.inf, 0.5 / float(values[-1])
-    for _ in range(MOST_STEPS):
+    for _ in range(BLOCK // len(moment)):
         slope = 2.0 * (values * beta - moment)
         # By convexity L(beta) - L(other) <= <slope, beta - other> for any other in the ball.
         gap = float(slope @ beta) + radius * math.sqrt(slope @ slope)
@@ -232,21 +231,14 @@ def learn_as_printed(
         check_order(order, np.shape(x)[-1]),
     )
     generator, clock = as_generator(rng), Clock()
-    source = as_source(x, y)
-    count = source.count or 0
-    if count < len(SIGNS):
-        raise InvalidInput(f"{count} samples are too few to split")
-    survey = survey_samples(
-        source, ReadingPlan(BATCH_ROWS), rng=generator,
-        held=HoldOut.among(count, sizes.held_rows), stride=1, progress=lambda rows: None,
-    )  # fmt: skip
+    survey = _surveyed(as_source(x, y), generator, sizes)
     test = check_gaussian(survey, effect=sizes.effect)
     provenance = Provenance(
         "awasthi-tang-vijayaraghavan/algorithm 5",
         int(rng) if isinstance(rng, (int, np.integer)) else None,
         dataclasses.asdict(asked),
     )
-    stats = QueryStats(samples=count)
+    stats = QueryStats(samples=survey.count)
     if not test.passed:
         return refused(test, stats, provenance, clock)
     if not whitening_for(survey).plain:
@@ -255,33 +247,39 @@ def learn_as_printed(
     units = _steps_1_and_2(survey.train_x[:half], survey.train_y[:half], asked, generator, sizes)
     clock.close("algorithm 4", f"{len(units.w)} units from {half:,} samples", order=order)
     network, details = _steps_3_and_4(survey.train_x[half:], survey.train_y[half:], units, asked)
-    clock.close(
-        "projected gradient descent", f"within {details['gap']:.1e} of the least loss", **details
-    )
+    told = f"within {details['gap']:.1e} of the least loss"
+    clock.close("projected gradient descent", told, **details)
     certificate = Certificate.from_deviations(
         survey.held_y - network(survey.held_x)[:, 0],
         scale=survey.label_scale, tolerance=asked.epsilon, distribution="Gaussian",
     )  # fmt: skip
     clock.close("certificate", f"{certificate.samples:,} held-out samples")
-    error = certificate.rms_deviation
-    good = error <= asked.epsilon
-    return SamplesResult(
-        status=Status.APPROXIMATED if good else Status.PARTIAL,
-        message=f"{len(units.w)} units up to sign, root mean square error {error:.2g} on "
-        f"held-out samples, {asked.epsilon:.2g} asked"
-        + ("" if good else "; try more samples, or learn_from_samples"),
-        queries=stats,
-        provenance=provenance,
-        network=network,
-        certificate=certificate,
-        stages=tuple(clock.stages),
-        width=len(units.w),
-        moment_weights=units.w,
-        moment_outer=units.a,
-        moment_biases=units.b,
-        improper_error=error / max(survey.label_scale, float(np.finfo(np.float64).tiny)),
-        gaussian_statistic=test.statistic,
+    error, good = certificate.rms_deviation, certificate.rms_deviation <= asked.epsilon
+    message = (
+        f"{len(units.w)} units up to sign, root mean square error {error:.2g} on held-out "
+        f"samples, {asked.epsilon:.2g} asked"
     )
+    tiny = float(np.finfo(np.float64).tiny)
+    return SamplesResult(
+        Status.APPROXIMATED if good else Status.PARTIAL,
+        message if good else f"{message}; try more samples, or learn_from_samples",
+        stats, provenance, network, certificate, tuple(clock.stages), width=len(units.w),
+        moment_weights=units.w, moment_outer=units.a, moment_biases=units.b,
+        improper_error=error / max(survey.label_scale, tiny), gaussian_statistic=test.statistic,
+    )  # fmt: skip
+
+
+def _surveyed(
+    source: SampleSource, rng: np.random.Generator, sizes: SampleOptions
+) -> SampleSurvey:
+    """Read all rows, some of them held out."""
+    count = source.count or 0
+    if count < len(SIGNS):
+        raise InvalidInput(f"{count} samples are too few to split")
+    return survey_samples(
+        source, ReadingPlan(BATCH_ROWS), rng=rng, held=HoldOut.among(count, sizes.held_rows),
+        stride=1, progress=lambda rows: None,
+    )  # fmt: skip
 
 
 def _steps_1_and_2(

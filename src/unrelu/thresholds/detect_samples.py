@@ -102,23 +102,8 @@ def detect_in_samples(
         APPROXIMATED with directions that are good to about ``precision``, or
         ASSUMPTION_VIOLATED where none is found. Whether all were found samples do not tell.
     """
-    if activation not in ("sign", "relu"):
-        raise InvalidInput(f"activation must be 'sign' or 'relu', got {activation!r}")
-    precision = real_number(precision, "precision", above=0.0)
-    least = real_number(least, "least", above=0.0)
-    points, labels = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
-    if points.ndim != 2 or labels.shape != points.shape[:1] or points.shape[1] < 2:
-        raise InvalidInput(
-            f"need x (m, n) with n > 1 and y (m,), got {np.shape(x)}, {np.shape(y)}"
-        )
+    points, labels, count = _checked(x, y, activation, precision, least)
     generator, n, kink = as_generator(rng), points.shape[1], activation == "relu"
-    balls = (4.0 / precision) ** (n - 1)
-    count = math.ceil(balls * max(1.0, math.log(balls)))
-    if count > BLOCK:
-        raise InvalidInput(
-            f"{count:,} directions at precision {precision:g} in {n} dimensions are too many: the "
-            "search is exponential in n; see detect_directions with queries, or a lower precision"
-        )
     net = generator.standard_normal((count, n))
     net /= np.linalg.norm(net, axis=1, keepdims=True)
     halves = [
@@ -155,3 +140,27 @@ def detect_in_samples(
         thresholds=np.full(len(chosen), threshold),
         strengths=strength.mean(axis=0)[chosen],
     )  # fmt: skip
+
+
+def _checked(
+    x: FloatArray, y: FloatArray, activation: str, precision: float, least: float
+) -> tuple[FloatArray, FloatArray, int]:
+    """Return the samples, and how many directions the net has."""
+    if activation not in ("sign", "relu"):
+        raise InvalidInput(f"activation must be 'sign' or 'relu', got {activation!r}")
+    real_number(precision, "precision", above=0.0)
+    real_number(least, "least", above=0.0)
+    points, labels = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    if points.ndim != 2 or labels.shape != points.shape[:1] or points.shape[1] < 2:
+        raise InvalidInput(
+            f"need x (m, n) with n > 1 and y (m,), got {np.shape(x)}, {np.shape(y)}"
+        )
+    balls = (4.0 / precision) ** (points.shape[1] - 1)
+    count = math.ceil(balls * max(1.0, math.log(balls)))
+    if count > BLOCK:
+        raise InvalidInput(
+            f"{count:,} directions at precision {precision:g} in {points.shape[1]} dimensions are "
+            "too many: the search is exponential in n; see detect_directions with queries, or a "
+            "lower precision"
+        )
+    return points, labels, count

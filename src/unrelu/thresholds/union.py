@@ -90,14 +90,9 @@ def fit_union(
     if status is Status.RECOVERED and units not in (None, len(state.directions)):
         status = Status.PARTIAL
         message = f"{len(state.directions)} units found, {units} expected. " + message
+    reports = [report, refined]
     return UnitsFit(
-        status,
-        message,
-        state.directions,
-        state.thresholds,
-        state.errors,
-        first,
-        [report, refined],
+        status, message, state.directions, state.thresholds, state.errors, first, reports
     )
 
 
