@@ -48,3 +48,78 @@ def test_nothing_to_learn_and_bad_input() -> None:
         learn_modular(x, x[:, 0], degree=0)
     with pytest.raises(InvalidInput, match="read twice"):
         learn_modular(iter([(x, x[:, 0])]))
+
+
+def middle_cut(seed: int, n: int = 6, p: int = 5, k: int = 3) -> tuple:
+    """A ReLU layer, sign units on top of it that are on at 2 %, and products above those."""
+    rng = np.random.default_rng([seed, 41])
+    w, b = rng.standard_normal((p, n)) / np.sqrt(n), rng.uniform(0.0, 0.5, p)
+    v = rng.standard_normal((k, p))
+    v /= np.linalg.norm(v, axis=1, keepdims=True)
+    c, single = np.triu(rng.uniform(0, 1, (k, k)), 1), rng.uniform(0.5, 1.5, k)
+
+    def lower(x: np.ndarray) -> np.ndarray:
+        return np.maximum(x @ w.T + b, 0.0)
+
+    t = np.quantile(lower(rng.standard_normal((100_000, n))) @ v.T, 0.98, axis=0)
+
+    def f(x: np.ndarray) -> np.ndarray:
+        units = (lower(x) @ v.T > t).astype(float)
+        return 0.5 + units @ single + ((units @ c) * units).sum(axis=1)
+
+    return lower, f, (w, b, v, t)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_cut_in_the_middle(seed: int, tmp_path: Path) -> None:
+    lower, f, (_, _, v, t) = middle_cut(seed)
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((150_000, 6))
+    # Seen from x the units are no halfspaces.
+    assert learn_modular(x, f(x), rng=0).status is not Status.RECOVERED
+    result = learn_modular(x, f(x), lower=lower, rng=0)
+    assert result.status is Status.RECOVERED, result.message
+    gaps = np.linalg.norm(result.directions[:, None] - v[None], axis=2)
+    order = gaps.argmin(axis=1)
+    assert sorted(order) == [0, 1, 2]
+    # n / (count phi) of a unit that is on at 2 %: 5 / (150,000 * 0.05) = 7e-4, times the
+    # condition of the ReLUs' covariance (3) and six standard errors.
+    assert gaps.min(axis=1).max() < 0.02
+    np.testing.assert_allclose(result.thresholds, t[order], atol=0.05)
+    fresh = rng.standard_normal((20_000, 6))
+    wrong = np.mean(np.abs(result.predict(fresh) - f(fresh)) > 0.1)
+    assert wrong < 1e-3
+    assert 0.0 < result.overlap < 0.5
+    again = RecoveryResult.load(result.save(tmp_path / "cut.safetensors"))
+    assert isinstance(again, ModularResult)
+    assert again.lower is None
+    assert (again.predict(lower(fresh)) == result.predict(fresh)).all()
+
+
+def test_a_trunk_learned_by_another_method() -> None:
+    from unrelu import learn_from_samples
+
+    lower, f, _ = middle_cut(3)
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((150_000, 6))
+    # Another output of the same trunk: a depth-2 network, which the moments' method learns.
+    trunk = learn_from_samples(x[:40_000], lower(x[:40_000]) @ rng.uniform(0.5, 1.5, 5), rng=0)
+    assert trunk.success
+    result = learn_modular(x, f(x), lower=trunk, rng=0)
+    assert result.status is Status.RECOVERED, result.message
+    fresh = rng.standard_normal((20_000, 6))
+    assert np.mean(np.abs(result.predict(fresh) - f(fresh)) > 0.1) < 1e-3
+    # A trunk that is not known exactly cannot give an exact network.
+    half = learn_from_samples(x[:40_000], lower(x[:40_000]).sum(axis=1), rng=0, polish=False)
+    assert learn_modular(x, f(x), lower=half, rng=0).status is not Status.RECOVERED
+
+
+def test_a_wrong_or_silent_lower_part_is_told() -> None:
+    _, f, _ = middle_cut(4)
+    x = np.random.default_rng(4).standard_normal((60_000, 6))
+    other = middle_cut(5)[0]
+    assert learn_modular(x, f(x), lower=other, rng=0).status is not Status.RECOVERED
+    with pytest.raises(InvalidInput, match="same output"):
+        learn_modular(x, f(x), lower=lambda z: np.zeros((len(z), 2)))
+    with pytest.raises(InvalidInput, match="must map"):
+        learn_modular(x, f(x), lower=lambda z: z[:, 0])

@@ -29,7 +29,7 @@ def planted(seed, d, m):
 
 
 def packed(w, a, b):
-    t = population_tensors(w, a, b, (0, 1, 2, 3, 4))
+    t = {k: part.dense() for k, part in population_tensors(w, a, b, (0, 1, 2, 3, 4)).items()}
     rows, cols = pair_index(w.shape[1])
     t4 = t[4][rows, cols][:, rows, cols]
     return HermiteMoments(float(t[0]), t[1], t[2], t[3][rows, cols], t4)

@@ -5,14 +5,10 @@ import pytest
 from scipy.integrate import quad
 
 from unrelu.core.hermite import (
-    dense_from_products,
     hermite,
-    hermite_products,
-    hermite_tensor,
     normal_pdf,
     relu_coefficient,
     relu_inner_products,
-    symmetric_power_sum,
 )
 
 
@@ -57,20 +53,6 @@ def test_separation_of_roots():
         assert both.min() >= math.sqrt(math.factorial(k) / 2)
     both = np.maximum(np.abs(hermite(1, x)), np.abs(hermite(2, x)))
     assert both.min() == pytest.approx((math.sqrt(5) - 1) / 2, abs=3e-3)  # the grid's step
-
-
-@pytest.mark.parametrize("k", range(7))
-def test_distinct_products_fill_the_dense_tensor(k):
-    x = np.random.default_rng(k).standard_normal((3, 3))
-    dense = dense_from_products(hermite_products(x, k)[1], 3, k)
-    np.testing.assert_allclose(dense, hermite_tensor(k, x[1]), atol=1e-12)
-
-
-def test_power_sum_is_an_einsum():
-    rng = np.random.default_rng(0)
-    w, c = rng.standard_normal((4, 3)), rng.standard_normal(4)
-    expected = np.einsum("m,mi,mj,mk->ijk", c, w, w, w)
-    np.testing.assert_allclose(symmetric_power_sum(w, c, 3), expected, atol=1e-14)
 
 
 def test_inner_products_against_the_hermite_series():

@@ -71,15 +71,15 @@ def test_other_decompositions(method):
     assert error(truth, result.network) < EXACT
 
 
-@pytest.mark.parametrize(("order", "d", "m"), [(1, 5, 4), (2, 4, 5)])
+@pytest.mark.parametrize(("order", "d", "m"), [(1, 5, 4), (2, 4, 5), (3, 3, 4)])
 def test_the_papers_route(order, d, m):
     truth = planted(2, d, m)
     result = learn_from_samples(*draw(2, truth, 60_000), order=order, rng=0)
     assert result.success
     assert error(truth, result.network, signed=False) < EXACT
-    # Units in every one of 14 directions: no subspace is small enough for the tensor of order 6.
+    # Units in every one of 18 directions: no subspace is small enough for the tensor of order 6.
     with pytest.raises(InvalidInput, match="order=2"):
-        learn_from_samples(*draw(2, planted(0, 14, 14), 20_000), order=2, rng=0)
+        learn_from_samples(*draw(2, planted(0, 18, 18), 20_000), order=2, rng=0)
 
 
 def test_the_moment_estimate_stays_visible():
@@ -327,7 +327,8 @@ def test_a_known_width_is_kept():
     [
         ({"width": -1}, "width"),
         ({"max_width": -1}, "max_width"),
-        ({"order": 3}, "order"),
+        ({"order": 0}, "order"),
+        ({"order": 1.5}, "order"),
         ({"method": "magic"}, "method"),
         ({"jobs": 0}, "jobs"),
         ({"rng": -1}, "rng"),
@@ -368,7 +369,7 @@ def test_progress_is_reported():
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize(("order", "d", "m"), [(1, 6, 6), (2, 4, 7)])
+@pytest.mark.parametrize(("order", "d", "m"), [(1, 6, 6), (2, 4, 7), (3, 3, 8)])
 def test_population_mode(seed, order, d, m):
     truth = planted(seed, d, m)
     result = learn_from_population(network(truth), order=order, rng=seed)
@@ -382,7 +383,9 @@ def test_population_mode_says_when_the_order_is_too_low():
     result = learn_from_population(network(truth), order=1, rng=0)
     assert result.status is Status.ILL_CONDITIONED
     with pytest.raises(InvalidInput, match="order"):
-        learn_from_population(network(truth), order=3)
+        learn_from_population(network(truth), order=0)
+    with pytest.raises(InvalidInput, match="too many"):
+        learn_from_population(network(planted(0, 11, 3)), order=3)
     skip = ReLUNetwork([truth[0], truth[1][None]], [truth[2], np.ones(1)])
     with pytest.raises(InvalidInput, match="output bias"):
         learn_from_population(skip)

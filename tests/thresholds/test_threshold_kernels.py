@@ -7,7 +7,7 @@ import pytest
 import scipy.optimize
 import scipy.special
 
-from unrelu.core.hermite import symmetric_power_sum
+from unrelu.core.symmetric import SymmetricTensor
 from unrelu.thresholds.graph import cliques, normalised_correlations, otsu_cut
 from unrelu.thresholds.landscape import (
     apply_tensor,
@@ -29,6 +29,11 @@ from unrelu.thresholds.slab import (
 )
 
 
+def power_sum(w: np.ndarray, c: np.ndarray, k: int) -> np.ndarray:
+    """``sum_i c_i w_i^(x)k``, dense."""
+    return SymmetricTensor.of_units(w, c, k).dense()
+
+
 def rotation(n: int, seed: int) -> np.ndarray:
     return np.linalg.qr(np.random.default_rng(seed).standard_normal((n, n)))[0]
 
@@ -40,7 +45,7 @@ def rotation(n: int, seed: int) -> np.ndarray:
 def test_contractions_agree_with_powers(order: int) -> None:
     rng = np.random.default_rng(0)
     w, c, v = rng.standard_normal((3, 4)), rng.standard_normal(3), rng.standard_normal(4)
-    tensor = symmetric_power_sum(w, c, order)
+    tensor = power_sum(w, c, order)
     # A few dozen products of numbers of order one: errors of a few ulp.
     assert apply_tensor(tensor, v) == pytest.approx(c @ (w @ v) ** order, rel=1e-12, abs=1e-12)
     assert contract(tensor, v, order - 1) == pytest.approx(
@@ -57,8 +62,8 @@ def test_whitening_makes_the_units_orthonormal() -> None:
     assert units @ units.T == pytest.approx(np.eye(4), abs=1e-10)
     # and from_white brings each back, up to its length sqrt(c).
     assert units @ white.from_white.T == pytest.approx(np.sqrt(c)[:, None] * w, abs=1e-10)
-    tensor = whiten_tensor(symmetric_power_sum(w, c, 3), white.to_white)
-    expected = symmetric_power_sum(w @ white.to_white, c, 3)
+    tensor = whiten_tensor(power_sum(w, c, 3), white.to_white)
+    expected = power_sum(w @ white.to_white, c, 3)
     assert tensor == pytest.approx(expected, abs=1e-10)
 
 
@@ -67,7 +72,7 @@ def test_whitening_makes_the_units_orthonormal() -> None:
 def test_every_minimum_of_the_landscape_is_a_unit(order: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     units, c = rotation(6, seed), rng.uniform(0.5, 2.0, 6)
-    tensor = symmetric_power_sum(units, c, order)
+    tensor = power_sum(units, c, order)
     for _ in range(5):
         start = rng.standard_normal(6)
         found = minimise_landscape(tensor, start / np.linalg.norm(start), penalty=4.0)
@@ -78,18 +83,20 @@ def test_every_minimum_of_the_landscape_is_a_unit(order: int, seed: int) -> None
         assert np.abs(units @ found).max() == pytest.approx(1.0, abs=1e-8)
 
 
-@pytest.mark.parametrize("which", ["simultaneous", "joint3", "joint4"])
+@pytest.mark.parametrize("which", ["simultaneous", "printed", "joint3", "joint4"])
 def test_gradients_of_the_joint_objectives(which: str) -> None:
     rng = np.random.default_rng(2)
     k = 3
     order = 3 if which == "joint3" else 4
-    tensor = symmetric_power_sum(rng.standard_normal((5, k)), rng.standard_normal(5), order)
+    tensor = power_sum(rng.standard_normal((5, k)), rng.standard_normal(5), order)
     rows = rng.standard_normal((k, k))
 
     def both(flat: np.ndarray) -> tuple[float, np.ndarray]:
         v = flat.reshape(k, k)
-        if which == "simultaneous":
-            return simultaneous_objective(tensor, v, gamma=0.3, penalty=1.7)
+        if which in ("simultaneous", "printed"):
+            return simultaneous_objective(
+                tensor, v, gamma=0.3, penalty=1.7, printed=which == "printed"
+            )
         return joint_objective(tensor, v, penalty=1.7)
 
     _, gradient = both(rows.ravel())
@@ -102,15 +109,34 @@ def test_gradients_of_the_joint_objectives(which: str) -> None:
 def test_the_joint_minimisers_recover_all_units_at_once(seed: int) -> None:
     units = rotation(5, seed)
     start = rotation(5, seed + 100)
-    fourth = symmetric_power_sum(units, np.ones(5), 4)
+    fourth = power_sum(units, np.ones(5), 4)
     for rows in (
         minimise_simultaneous(fourth, start, gamma=0.01, penalty=10.0),
+        minimise_simultaneous(fourth, start, gamma=0.01, penalty=10.0, printed=True),
         minimise_joint(fourth, start, penalty=10.0),
     ):
         match = np.abs(rows @ units.T)
         # L-BFGS stops at relative decreases of 2e-9: angles of about 1e-4.
         assert np.sort(match.max(axis=1)) == pytest.approx(np.ones(5), abs=1e-5)
         assert sorted(match.argmax(axis=1)) == list(range(5))
+
+
+def test_the_printed_penalty_holds_lengths_alone() -> None:
+    """G(W) of B.4 is blind to the angles of its rows but through the tensor; ours is not."""
+    rows = np.array([[1.0, 0.0], [0.6, 0.8]])
+    nothing = np.zeros((2, 2, 2, 2))
+    printed = simultaneous_objective(nothing, rows, gamma=0.01, penalty=1.0, printed=True)
+    ours = simultaneous_objective(nothing, rows, gamma=0.01, penalty=1.0)
+    assert printed[0] == pytest.approx(0.0, abs=1e-15)
+    assert ours[0] == pytest.approx(2 * 0.6**2)
+    longer = simultaneous_objective(nothing, 2.0 * rows, gamma=0.01, penalty=1.0, printed=True)
+    assert longer[0] == pytest.approx(2 * (4.0 - 1.0) ** 2)
+    # sum_{j != l} T(v_j, v_j, v_l, v_l) - gamma sum_j T(v_j, ...), on T = e_1^4 + e_2^4.
+    tensor = power_sum(np.eye(2), np.ones(2), 4)
+    cross = 2 * 0.6**2
+    peaks = 1.0 + 0.6**4 + 0.8**4
+    value = simultaneous_objective(tensor, rows, gamma=0.01, penalty=1.0, printed=True)[0]
+    assert value == pytest.approx(cross - 0.01 * peaks)
 
 
 # ------------------------------------------------------------------------ slab

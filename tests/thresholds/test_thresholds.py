@@ -91,7 +91,7 @@ def test_a_deeper_network_and_linear_terms_of_both_signs() -> None:
         assert largest_angle(result.directions, w) < LIMIT
 
 
-@pytest.mark.parametrize("method", ["third", "fourth", "simultaneous"])
+@pytest.mark.parametrize("method", ["third", "fourth", "simultaneous", "printed"])
 def test_every_landscape_leads_there(method: str) -> None:
     w = orthonormal(4, 3, 4)
     x = gaussian(COUNT, 4, 4)

@@ -16,19 +16,16 @@ import numpy as np
 import scipy.special
 
 from unrelu._types import ArrayLike, FloatArray
+from unrelu.core.symmetric import product_levels
 
 __all__ = [
-    "dense_from_products",
     "hermite",
     "hermite_products",
     "hermite_tensor",
-    "multi_indices",
     "normal_cdf",
     "normal_pdf",
     "relu_coefficient",
-    "relu_coefficients",
     "relu_inner_products",
-    "symmetric_power_sum",
 ]
 
 
@@ -96,20 +93,6 @@ def relu_coefficient(k: int, b: ArrayLike) -> FloatArray:
     if k == 1:
         return normal_cdf(bias)
     return np.asarray((-1.0) ** k * hermite(k - 2, bias) * normal_pdf(bias))
-
-
-def relu_coefficients(b: ArrayLike, orders: tuple[int, ...]) -> FloatArray:
-    """Stack :func:`relu_coefficient` over ``orders``; shape ``(len(orders), m)``."""
-    return np.stack([relu_coefficient(k, b) for k in orders])
-
-
-def symmetric_power_sum(w: FloatArray, coefficients: FloatArray, k: int) -> FloatArray:
-    """Dense ``sum_i c_i w_i^{(x)k}``, shape ``(d,) * k``; rows of ``w`` are units."""
-    d = w.shape[1]
-    powers = np.ones((len(w), 1))
-    for _ in range(k):
-        powers = (powers[:, :, None] * w[:, None, :]).reshape(len(w), -1)
-    return np.asarray((coefficients @ powers).reshape((d,) * k))
 
 
 def _bivariate_cdf(h: FloatArray, k: FloatArray, rho: FloatArray) -> FloatArray:
@@ -187,38 +170,10 @@ def relu_inner_products(w: FloatArray, b: FloatArray, v: FloatArray, c: FloatArr
     return np.asarray(value)
 
 
-def hermite_products(x: FloatArray, k: int) -> FloatArray:
-    """Distinct entries of ``He_k(x)`` for many points, one product each.
+def hermite_products(x: FloatArray, k: int) -> list[FloatArray]:
+    """Distinct entries of ``He_0(x), ..., He_k(x)`` for many points, one product each.
 
-    Coordinate by coordinate, ``He_alpha(x)`` is the entry of lower degree in the
-    earlier coordinates times ``He_c(x_j)``; ``(n, d)`` to ``(n, C(d+k-1, k))``,
-    columns in the order of :func:`multi_indices`.
+    ``(n, d)`` to arrays ``(n, C(d + t - 1, t))`` for t up to k, columns in the order of
+    :func:`unrelu.core.symmetric.exponents`.
     """
-    n, d = x.shape
-    table = [hermite(c, x) for c in range(k + 1)]
-    levels = [np.ones((n, 1))] + [np.empty((n, 0)) for _ in range(k)]
-    for j in range(d):
-        levels = [
-            np.concatenate([levels[t - c] * table[c][:, j : j + 1] for c in range(t + 1)], axis=1)
-            for t in range(k + 1)
-        ]
-    return levels[k]
-
-
-def multi_indices(d: int, k: int) -> list[tuple[int, ...]]:
-    """Exponents (c_1, ..., c_d) of total k, in the order of :func:`hermite_products`."""
-    levels: list[list[tuple[int, ...]]] = [[()], *([] for _ in range(k))]
-    for _ in range(d):
-        levels = [
-            [(*head, c) for c in range(t + 1) for head in levels[t - c]] for t in range(k + 1)
-        ]
-    return levels[k]
-
-
-def dense_from_products(values: FloatArray, d: int, k: int) -> FloatArray:
-    """Symmetric tensor ``(d,) * k`` from its distinct entries."""
-    position = {counts: i for i, counts in enumerate(multi_indices(d, k))}
-    grid = np.indices((d,) * k).reshape(k, d**k)
-    counts = np.stack([np.count_nonzero(grid == i, axis=0) for i in range(d)], axis=1)
-    index = [position[tuple(row)] for row in counts.tolist()]
-    return np.asarray(values[index].reshape((d,) * k))
+    return product_levels([hermite(c, x) for c in range(k + 1)])

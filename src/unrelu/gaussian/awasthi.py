@@ -1,8 +1,13 @@
-"""Algorithms 1 to 4 and 6 of Awasthi, Tang & Vijayaraghavan, line by line.
+"""Algorithms 1 to 4 and 6 of Awasthi, Tang & Vijayaraghavan, line by line, at any order l.
 
-They take Hermite tensors, exact or estimated, as dense arrays: ``tensors[k]`` of
-shape ``(d,) * k``. The order l is 1 (m <= d, tensors 1 to 4) or more (m up to
-about d^l, tensors l to 2l + 2).
+They take Hermite tensors, exact or estimated, by their distinct entries
+(:class:`unrelu.core.symmetric.SymmetricTensor`): ``tensors[k]`` of order k. At l = 1 they find
+m <= d units (tensors 1 to 4), at a higher order up to about d^l (tensors l to 2l + 2).
+
+Several outputs share their units' directions and biases, and a tensor may hold one for each:
+the paper's scalar f is the case of one output. Then the outputs lie side by side along a
+flattening's last mode, a unit's outer weight is a row of numbers, and each linear system has
+the equations of all outputs.
 
 Two readings of the printed text: the ranks of steps 2 and 3 flatten with
 (l, l+1, 0) and (l, l+2, 0), and in RECOVERSCALARS, with q counted as the order
@@ -14,18 +19,22 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
+from unrelu._numbers import whole_number
 from unrelu._types import FloatArray
-from unrelu.core.hermite import hermite, relu_coefficient, symmetric_power_sum
+from unrelu.core.hermite import hermite, relu_coefficient
 from unrelu.core.jennrich import jennrich, leading_subspace
+from unrelu.core.moments import DENSE_LIMIT
+from unrelu.core.symmetric import SymmetricTensor, multiplicities, sum_positions
+from unrelu.errors import InvalidInput
 
 __all__ = [
     "RankOneUnits",
     "Thresholds",
-    "contract_all",
+    "check_order",
     "fix_signs",
     "full_rank_algorithm",
     "population_tensors",
@@ -34,7 +43,7 @@ __all__ = [
     "robust_algorithm",
 ]
 
-Tensors = Mapping[int, FloatArray]
+Tensors = Mapping[int, SymmetricTensor]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,32 +80,55 @@ class Thresholds:
 
 @dataclasses.dataclass(frozen=True)
 class RankOneUnits:
-    """Units ``a relu(w.x + b)``: ``w`` (m, d) with unit rows, ``a``, ``b`` (m,)."""
+    """Units ``a relu(w.x + b)``: ``w`` (m, d) with unit rows, ``b`` (m,).
+
+    ``a`` is (m,), or (m, outputs) where there are several.
+    """
 
     w: FloatArray
     a: FloatArray
     b: FloatArray
 
 
+def check_order(order: int, d: int) -> int:
+    """Return the order; refuse one below 1, and one whose largest flattening is too large to form.
+
+    Allowed are as many numbers as T4 has on symmetric pairs of ``DENSE_LIMIT`` inputs: order 2
+    up to 17 inputs, order 3 up to 10, order 4 up to 7.
+    """
+    order = whole_number(order, "order", least=1)
+    side = math.comb(d + order - 1, order)
+    if order > 1 and side**2 * (d * (d + 1) // 2) > (DENSE_LIMIT * (DENSE_LIMIT + 1) // 2) ** 2:
+        raise InvalidInput(
+            f"order={order} flattens the tensor of order {2 * order + 2} over {d} inputs to "
+            f"{side} x {side} x {d * (d + 1) // 2} numbers; that is too many. The default route "
+            "needs no such tensor"
+        )
+    return order
+
+
 def population_tensors(
     w: FloatArray, a: FloatArray, b: FloatArray, orders: tuple[int, ...]
-) -> dict[int, FloatArray]:
-    """Exact Hermite coefficients of a network (Lemma 3.5)."""
-    return {k: symmetric_power_sum(w, a * relu_coefficient(k, b), k) for k in orders}
+) -> dict[int, SymmetricTensor]:
+    """Exact Hermite coefficients of a network (Lemma 3.5); ``a`` (m,) or (m, outputs)."""
+    outer = np.atleast_2d(np.asarray(a).T)
+    return {k: SymmetricTensor.of_units(w, outer * relu_coefficient(k, b), k) for k in orders}
 
 
-def contract_all(tensor: FloatArray, w: FloatArray) -> FloatArray:
-    """``T(w_i, ..., w_i)`` for each row; ``(m,)``."""
-    if tensor.ndim == 0:
-        return np.full(len(w), float(tensor))
-    value = np.tensordot(w, tensor, axes=(1, 0))
-    while value.ndim > 1:
-        value = np.einsum("ij...,ij->i...", value, w)
-    return np.asarray(value)
+def _solved(matrix: FloatArray, right: FloatArray) -> FloatArray:
+    return np.asarray(np.linalg.lstsq(matrix, right, rcond=None)[0])
+
+
+def _coefficients(tensor: SymmetricTensor, w: FloatArray) -> FloatArray:
+    """Solve ``sum_i zeta(i) vec(w_i^(x)k) = vec(T)`` by its normal equations, ``(m, outputs)``."""
+    return _solved((w @ w.T) ** tensor.k, tensor.contract(w).T)
 
 
 def recover_scalars(order: int, w: FloatArray, tensors: Tensors) -> tuple[FloatArray, FloatArray]:
     """Algorithm 2, RECOVERSCALARS: outer weights, and biases up to sign.
+
+    Where there are several outputs a unit's ``zeta_j`` are proportional vectors, and the
+    quotients of the paper are those of their projections onto ``zeta_q``.
 
     Parameters
     ----------
@@ -106,43 +138,59 @@ def recover_scalars(order: int, w: FloatArray, tensors: Tensors) -> tuple[FloatA
         Unit rows ``(m, d)``, up to sign.
     tensors
         Orders 2 and 3 if l = 1, else l to l + 3.
+
+    Returns
+    -------
+    ``a`` (m,) or (m, outputs), and ``b`` (m,).
     """
-    rho = w @ w.T
+    # Step 1.
+    needed = (2, 3) if order == 1 else range(order, order + 4)
+    zeta = {j: _coefficients(tensors[j], w) for j in needed}
+    # Step 2; a direction that is none may have no finite scalars.
+    with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+        a, b = _scalars(order, zeta)
+    return (a[:, 0] if a.shape[1] == 1 else a), b
 
-    def zeta(j: int) -> FloatArray:
-        # Step 1: sum_i zeta_j(i) w_i^{(x)j} = T_j, through its normal equations.
-        return np.asarray(np.linalg.lstsq(rho**j, contract_all(tensors[j], w), rcond=1e-14)[0])
 
+def _scalars(order: int, zeta: Mapping[int, FloatArray]) -> tuple[FloatArray, FloatArray]:
+    """Algorithm 2, step 2: outer weights ``(m, outputs)`` and biases from the zetas."""
     root = math.sqrt(2.0 * math.pi)
+
+    def over(numerator: FloatArray, denominator: FloatArray) -> FloatArray:
+        return np.asarray((numerator * denominator).sum(axis=1) / (denominator**2).sum(axis=1))
+
     if order == 1:
-        second, third = zeta(2), zeta(3)
-        b = -third / second
-        return second * root * np.exp(0.5 * b**2), b
-    z = {j: zeta(j) for j in range(order, order + 4)}
-    a, b = np.empty(len(w)), np.empty(len(w))
-    for i in range(len(w)):
-        q = max((order + 1, order + 2), key=lambda j: abs(z[j][i]))
-        b[i] = -(z[q + 1][i] + (q - 2) * z[q - 1][i]) / z[q][i]
-        a[i] = root * (-1) ** q * z[q][i] * math.exp(0.5 * b[i] ** 2) / hermite(q - 2, b[i])
+        b = over(-zeta[3], zeta[2])
+        return zeta[2] * (root * np.exp(0.5 * b**2))[:, None], b
+    a, b = np.empty_like(zeta[order]), np.empty(len(zeta[order]))
+    strength = {j: np.linalg.norm(zeta[j], axis=1) for j in (order + 1, order + 2)}
+    lower = strength[order + 1] >= strength[order + 2]
+    for q, mine in ((order + 1, lower), (order + 2, ~lower)):
+        before, here, after = (zeta[j][mine] for j in (q - 1, q, q + 1))
+        b[mine] = over(-(after + (q - 2) * before), here)
+        factor = root * (-1.0) ** q * np.exp(0.5 * b[mine] ** 2) / hermite(q - 2, b[mine])
+        a[mine] = here * factor[:, None]
     return a, b
 
 
-def fix_signs(first: FloatArray, units: RankOneUnits) -> RankOneUnits:
+def fix_signs(first: SymmetricTensor, units: RankOneUnits) -> RankOneUnits:
     """Algorithm 3, FIXSIGNS: orientations from ``f_1 = sum_i z_i a_i w_i``."""
-    z = np.linalg.lstsq((units.a[:, None] * units.w).T, first, rcond=1e-14)[0]
+    outer = np.atleast_2d(units.a.T)
+    # One block of d equations for each output.
+    system = (outer[:, :, None] * units.w).swapaxes(1, 2).reshape(-1, len(units.w))
+    z = _solved(system, first.entries.ravel())
     xi = np.where(z < 0.0, -1.0, 1.0)
     return RankOneUnits(xi[:, None] * units.w, units.a, xi * units.b)
 
 
 def _roots(vectors: FloatArray, d: int, order: int) -> FloatArray:
-    """Extract unit w from rows that are nearly ``w^{(x)l}``."""
+    """Extract unit w from rows that are nearly ``w^{(x)l}``, in isometric coordinates."""
     if order == 1:
         return vectors
-    rows = []
-    for vector in vectors:
-        left, _, _ = np.linalg.svd(vector.reshape(d, -1))
-        rows.append(left[:, 0])
-    return np.asarray(rows).reshape(-1, d)
+    dense = vectors / np.sqrt(multiplicities(d, order))
+    slices = dense[:, sum_positions(d, 1, order - 1)] * np.sqrt(multiplicities(d, order - 1))
+    left, _, _ = np.linalg.svd(slices, full_matrices=False)
+    return np.asarray(left[:, :, 0])
 
 
 def recover_directions(
@@ -153,33 +201,25 @@ def recover_directions(
     *,
     pairs: int = 1,
     width: int | None = None,
-    refine: Callable[[FloatArray, FloatArray], FloatArray] | None = None,
 ) -> FloatArray:
-    """Algorithm 4, steps 1 to 4: the directions, up to sign; ``(m', d)``.
-
-    ``refine`` may replace the directions that Jennrich's algorithm found in one
-    tensor (it gets the tensor, flattened, and the directions).
-    """
-    d = tensors[2 * order + 1].shape[0]
+    """Algorithm 4, steps 1 to 4: the directions, up to sign; ``(m', d)``."""
+    d = tensors[2 * order + 1].d
     found: list[tuple[float, FloatArray]] = []
     for extra, eta1 in zip((1, 2), thresholds.eta1, strict=True):
         tensor = tensors[2 * order + extra]
-        flat = tensor.reshape(d**order, -1)
-        basis, _ = leading_subspace(flat, eta1)
+        # Steps 2 and 3: the rank, then Jennrich's algorithm.
+        basis, _ = leading_subspace(tensor.matrix(order, order + extra), eta1)
         if width is not None:
             basis = basis[:, :width]
-        cube = tensor.reshape(d**order, d**order, -1)
-        rows = jennrich(cube, basis, rng, pairs=pairs)
+        rows = jennrich(tensor.flatten(order, order, extra), basis, rng, pairs=pairs)
         w = _roots(rows, d, order)
-        if refine is not None and len(w):
-            w = refine(cube, w)
         if len(w) == 0:
             continue
-        k = 2 * order + extra
-        factor = np.linalg.lstsq((w @ w.T) ** k, contract_all(tensor, w), rcond=1e-14)[0]
         # Compared across the two orders in units of their noise, sqrt(k!).
-        weight = np.abs(factor) / math.sqrt(math.factorial(k))
+        factor = np.linalg.norm(_coefficients(tensor, w), axis=1)
+        weight = factor / math.sqrt(math.factorial(tensor.k))
         found.extend(zip(weight.tolist(), w, strict=True))
+    # Step 4.
     found.sort(key=lambda pair: -pair[0])
     kept: list[FloatArray] = []
     for weight, w in found:

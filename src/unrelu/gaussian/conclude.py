@@ -138,6 +138,8 @@ def conclude(
     )  # fmt: skip
     clock.close("certificate", f"{certificate.samples:,} held-out samples")
     status, message = _verdict(fit, certificate, options, scale)
+    if fit.polished and estimate.samples > survey.count:
+        message += _read_once(survey, estimate.samples, fit.exact)
     return SamplesResult(
         status=status,
         message=message,
@@ -156,6 +158,15 @@ def conclude(
         improper_error=rough,
         gaussian_statistic=test.statistic,
     )
+
+
+def _read_once(survey: SampleSurvey, samples: int, exact: bool) -> str:
+    """Say how a stream that was read once may differ from the same samples as arrays."""
+    seen = f"; the stream was read once: the polish saw {survey.count:,} of {samples:,} samples"
+    if exact:
+        return f"{seen}, and kinks that only the others reach are not in the network"
+    more = np.sqrt(samples / max(survey.train_count, 1))
+    return f"{seen}, and its standard errors are {more:.2g} times those of all of them"
 
 
 def _improper(

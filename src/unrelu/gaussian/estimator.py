@@ -24,7 +24,7 @@ class HermiteNetRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     width
         Number of units, or None to discover it.
     order
-        None, or 1 or 2 for the paper's own route.
+        None, or the paper's l for its own route.
     method
         "power", "joint" or "jennrich".
     polish

@@ -229,7 +229,7 @@ class SamplePolish:
         """Say what a residual still shows that noise would not."""
         return rough_structure(x, residuals(model, x, y))
 
-    def _what_is_left(self, model: Kinks) -> tuple[str, bool]:
+    def what_is_left(self, model: Kinks) -> tuple[str, bool]:
         """Hold the model against all rows in memory, the held-out ones included.
 
         Returns
@@ -353,7 +353,7 @@ class SamplePolish:
         xi = patterns.patterns[0] if chosen is None else np.ones(len(model.u))
         model, square, rows = self._all_samples(model, x, y)
         noise = float(np.sqrt(square / max(rows - len(model.parameters), 1)))
-        structure, missing = self._what_is_left(model)
+        structure, missing = self.what_is_left(model)
         return SampleFit(
             model, xi, noise, False, oriented, count, 0, structure, missing,
             visible_misfit(len(self.survey.train_y)), True,

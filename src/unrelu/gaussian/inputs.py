@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from unrelu._types import ArrayLike, FloatArray
 from unrelu.core.decompose_options import EVIDENCE
+from unrelu.errors import InvalidInput
 from unrelu.gaussian.stream import InputWhitening
 from unrelu.gaussian.survey import SampleSurvey
 
@@ -84,19 +86,58 @@ def check_gaussian(survey: SampleSurvey, *, effect: float) -> GaussianTest:
     return GaussianTest(float(statistic), float(size), worst, not failing)
 
 
-def whitening_for(survey: SampleSurvey) -> InputWhitening:
+def whitening_for(
+    survey: SampleSurvey, known: tuple[ArrayLike, ArrayLike] | None = None
+) -> InputWhitening:
     """Leave standard inputs alone; otherwise whiten by mean and covariance.
 
     Directions without variance are dropped: there the network is constant.
+
+    Parameters
+    ----------
+    survey
+        Of the inputs.
+    known
+        Mean and covariance, where they need not be estimated. Samples that contradict them by
+        more than chance are refused.
     """
     n, d = survey.count, len(survey.input_mean)
-    spread = np.where(np.eye(d, dtype=bool), np.sqrt(2.0 / n), np.sqrt(1.0 / n))
-    off = np.abs(survey.input_covariance - np.eye(d)) / spread
-    mean_off = np.abs(survey.input_mean) * np.sqrt(n)
-    if max(float(off.max()), float(mean_off.max())) <= EVIDENCE:
-        return InputWhitening.identity(d)
-    values, vectors = np.linalg.eigh(survey.input_covariance)
+    if known is None:
+        mean, covariance = survey.input_mean, survey.input_covariance
+        if _deviation(survey, np.zeros(d), np.eye(d)) <= EVIDENCE:
+            return InputWhitening.identity(d)
+    else:
+        mean, covariance = (np.asarray(part, dtype=np.float64) for part in known)
+        if mean.shape != (d,) or covariance.shape != (d, d):
+            raise InvalidInput(
+                f"inputs must be a mean ({d},) and a covariance ({d}, {d}), got {mean.shape} and "
+                f"{covariance.shape}"
+            )
+        off = _deviation(survey, mean, covariance)
+        if not off <= EVIDENCE:
+            raise InvalidInput(
+                f"the {n:,} samples' mean or covariance is {off:.0f} standard deviations off the "
+                "one that was given: leave inputs out to estimate it"
+            )
+        if not mean.any() and (covariance == np.eye(d)).all():
+            return InputWhitening.identity(d)
+    values, vectors = np.linalg.eigh(covariance)
     kept = values > len(values) * np.finfo(np.float64).eps * float(values[-1])
     if not kept.any():
-        return InputWhitening(survey.input_mean, np.zeros((d, 0)), False)
-    return InputWhitening(survey.input_mean, vectors[:, kept] * np.sqrt(values[kept]), False)
+        return InputWhitening(mean, np.zeros((d, 0)), False)
+    return InputWhitening(mean, vectors[:, kept] * np.sqrt(values[kept]), False)
+
+
+def _deviation(survey: SampleSurvey, mean: FloatArray, covariance: FloatArray) -> float:
+    """Return the largest deviation from a Gaussian of this mean and covariance, standardised.
+
+    The covariance of i and j has the variance ``(S_ii S_jj + S_ij^2) / N``.
+    """
+    variance = np.diag(covariance)
+    tiny = float(np.finfo(np.float64).tiny)
+    spread = np.sqrt((np.outer(variance, variance) + covariance**2) / survey.count)
+    off = np.abs(survey.input_covariance - covariance) / np.maximum(spread, tiny)
+    mean_off = np.abs(survey.input_mean - mean) * np.sqrt(
+        survey.count / np.maximum(variance, tiny)
+    )
+    return max(float(off.max()), float(mean_off.max()))

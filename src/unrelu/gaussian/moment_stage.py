@@ -12,8 +12,9 @@ import numpy as np
 from unrelu._types import FloatArray
 from unrelu.core.decompose import decompose, signal_rank
 from unrelu.core.decompose_options import PolishOptions
-from unrelu.core.hermite import dense_from_products, hermite_products
+from unrelu.core.hermite import hermite_products
 from unrelu.core.jennrich import jennrich, joint_diagonalise
+from unrelu.core.memory import BLOCK
 from unrelu.core.moment_fit import fit_moments, units_from_scalars
 from unrelu.core.moments import (
     DENSE_LIMIT,
@@ -24,8 +25,15 @@ from unrelu.core.moments import (
     series_coefficients,
     to_numpy,
 )
+from unrelu.core.symmetric import SymmetricTensor
 from unrelu.errors import InvalidInput
-from unrelu.gaussian.awasthi import RankOneUnits, Thresholds, fix_signs, robust_algorithm
+from unrelu.gaussian.awasthi import (
+    RankOneUnits,
+    Thresholds,
+    check_order,
+    fix_signs,
+    robust_algorithm,
+)
 from unrelu.gaussian.config import PAIRS
 from unrelu.gaussian.stream import (
     HoldOut,
@@ -38,7 +46,14 @@ from unrelu.gaussian.stream import (
 from unrelu.gaussian.survey import SampleSurvey
 from unrelu.samples import SampleSource
 
-__all__ = ["MomentEstimate", "MomentInputs", "diagonalise", "moment_estimate", "project_moments"]
+__all__ = [
+    "EstimatedTensors",
+    "MomentEstimate",
+    "MomentInputs",
+    "diagonalise",
+    "moment_estimate",
+    "project_moments",
+]
 
 MARGIN = 10
 """Eigenvectors of T2 that are kept beyond those above its noise: weak units hide among them."""
@@ -158,9 +173,8 @@ def moment_estimate(
     count = min(rank if width is None else width, max(limit, 0))
     route = f"method {method}" if order is None else f"the paper's route of order {order}"
     if order is not None:
-        units = _paper_route(
-            source, plan, taken, inputs, held, rng, options, order=order, width=width
-        )
+        tensors = EstimatedTensors.of(source, plan, taken, inputs, held, order)
+        units = tensors.units(order, rng, options, width=width, pairs=PAIRS)
     else:
         units = _units(taken.moments, vectors, count, rng, options, method)
     keep = np.isfinite(units.a) & np.isfinite(units.b) & np.isfinite(units.w).all(axis=1)
@@ -231,79 +245,101 @@ def diagonalise(
 
 @dataclasses.dataclass(frozen=True)
 class _HighKernel:
-    """Distinct entries of T5 and T6 of the residual, one batch."""
+    """Distinct entries of the residual's tensors of orders above 4, one batch."""
 
     basis: FloatArray
     offset: FloatArray
     series: tuple[FloatArray, ...]
     held: HoldOut
+    orders: tuple[int, ...]
 
     def __call__(self, x: Any, y: Any, start: int) -> Any:
         train = ~self.held.mask(start, len(x))
         z = to_numpy(x)[train] @ self.basis - self.offset
         residual = to_numpy(y)[train] - evaluate_series(z, self.series)
-        sums = [np.zeros(0), np.zeros(0)]
-        for first in range(0, len(z), 1024):
-            piece = slice(first, first + 1024)
-            for i, k in enumerate((5, 6)):
-                part = residual[piece] @ hermite_products(z[piece], k)
-                sums[i] = part if first == 0 else sums[i] + part
+        top, d = max(self.orders), z.shape[1]
+        sums = [np.zeros(math.comb(d + k - 1, k)) for k in self.orders]
+        rows = max(BLOCK // len(sums[-1]), 1)
+        for first in range(0, len(z), rows):
+            piece = slice(first, first + rows)
+            levels = hermite_products(z[piece], top)
+            for i, k in enumerate(self.orders):
+                sums[i] += residual[piece] @ levels[k]
         return tuple(sums), len(z)
 
 
-def _paper_route(
-    source: SampleSource,
-    plan: ReadingPlan,
-    taken: MomentPass,
-    inputs: MomentInputs,
-    held: HoldOut,
-    rng: np.random.Generator,
-    options: PolishOptions,
-    *,
-    order: int,
-    width: int | None,
-) -> RankOneUnits:
-    """Algorithm 6 (order 1) or Algorithm 4 (order 2) on estimated tensors."""
-    tensors = {k: taken.moments.dense(k) for k in range(5)}
-    errors = {k: taken.noise.dense(k) for k in range(5)}
-    d = taken.moments.input_dim
-    if order == 2:
-        _add_high_orders(source, plan, inputs, held, tensors, errors)
-    eta1 = tuple(
-        float(np.linalg.norm(errors[k].reshape(d**order, -1), 2))
-        for k in (2 * order + 1, 2 * order + 2)
-    )
-    # eta2: what is left above eta1 is no noise; eta3: the chord of two directions that are one.
-    apart = math.sqrt(2.0 - 2.0 * options.same)
-    thresholds = Thresholds(eta1=(eta1[0], eta1[1]), eta2=0.0, eta3=apart)
-    units = robust_algorithm(order, tensors, thresholds, rng, pairs=PAIRS, width=width)
-    return fix_signs(tensors[1], units) if order == 1 and len(units.w) else units
+@dataclasses.dataclass(frozen=True)
+class EstimatedTensors:
+    """Tensors of all orders that Algorithm 4 takes, and a sample of their errors."""
 
+    tensors: dict[int, SymmetricTensor]
+    errors: dict[int, SymmetricTensor]
 
-def _add_high_orders(
-    source: SampleSource,
-    plan: ReadingPlan,
-    inputs: MomentInputs,
-    held: HoldOut,
-    tensors: dict[int, FloatArray],
-    errors: dict[int, FloatArray],
-) -> None:
-    """Estimate the tensors of orders 5 and 6, and their errors."""
-    d = inputs.low.input_dim
-    if d**6 > (DENSE_LIMIT * (DENSE_LIMIT + 1) // 2) ** 2:
-        raise InvalidInput(
-            f"order=2 forms the tensor of order 6 with {d}^6 entries; that is too many for "
-            f"d = {d}. The default route needs no such tensor"
+    @classmethod
+    def of(
+        cls,
+        source: SampleSource,
+        plan: ReadingPlan,
+        taken: MomentPass,
+        inputs: MomentInputs,
+        held: HoldOut,
+        order: int,
+    ) -> EstimatedTensors:
+        """Take orders up to 4 from the moments, and read the samples again for higher ones."""
+        d = taken.moments.input_dim
+        check_order(order, d)
+        tensors, errors = (
+            {k: SymmetricTensor.of_dense(part.dense(k), d) for k in range(5)}
+            for part in (taken.moments, taken.noise)
         )
-    if not source.restartable:
-        raise InvalidInput("order=2 reads the samples again; this stream can be read once")
-    halves = CompensatedSums(), CompensatedSums()
-    kernel = _HighKernel(inputs.basis, inputs.offset, inputs.series, held)
-    for index, (sums, rows) in enumerate(map_batches(source, kernel, plan)):
-        halves[index % 2].add(sums, rows)
-    n0, n1 = halves[0].count, halves[1].count
-    for i, k in enumerate((5, 6)):
-        first, second = (half.values()[i] for half in halves)
-        tensors[k] = dense_from_products((first + second) / (n0 + n1), d, k)
-        spread = (first / n0 - second / n1) * math.sqrt(n0 * n1) / (n0 + n1)
-        errors[k] = dense_from_products(spread, d, k)
+        high = tuple(k for k in range(order, 2 * order + 3) if k > 4)
+        if high and not source.restartable:
+            raise InvalidInput(
+                f"order={order} reads the samples again; this stream can be read once"
+            )
+        halves = CompensatedSums(), CompensatedSums()
+        kernel = _HighKernel(inputs.basis, inputs.offset, inputs.series, held, high)
+        for index, (sums, rows) in enumerate(map_batches(source, kernel, plan) if high else ()):
+            halves[index % 2].add(sums, rows)
+        n0, n1 = halves[0].count, halves[1].count
+        for i, k in enumerate(high):
+            first, second = (half.values()[i] for half in halves)
+            spread = (first / n0 - second / n1) * math.sqrt(n0 * n1) / (n0 + n1)
+            tensors[k] = SymmetricTensor(((first + second) / (n0 + n1))[None], d, k)
+            errors[k] = SymmetricTensor(spread[None], d, k)
+        return cls(tensors, errors)
+
+    @classmethod
+    def joined(cls, parts: list[EstimatedTensors]) -> EstimatedTensors:
+        """Those of several outputs, side by side."""
+        return cls(*(
+            {k: SymmetricTensor.joined([getattr(part, name)[k] for part in parts])
+             for k in getattr(parts[0], name)}
+            for name in ("tensors", "errors")
+        ))  # fmt: skip
+
+    def units(
+        self,
+        order: int,
+        rng: np.random.Generator,
+        options: PolishOptions,
+        *,
+        width: int | None,
+        pairs: int,
+    ) -> RankOneUnits:
+        """Algorithm 6 (order 1) or Algorithm 4 (a higher one)."""
+        thresholds = self.thresholds(order, options)
+        units = robust_algorithm(order, self.tensors, thresholds, rng, pairs=pairs, width=width)
+        return fix_signs(self.tensors[1], units) if order == 1 and len(units.w) else units
+
+    def thresholds(self, order: int, options: PolishOptions) -> Thresholds:
+        """Choose Algorithm 4's parameters by the errors.
+
+        eta1: what the errors' own flattening reaches. eta2: what is left above it is no
+        noise. eta3: the chord of two directions that are one.
+        """
+        first, second = (
+            float(np.linalg.norm(self.errors[2 * order + k].matrix(order, order + k), 2))
+            for k in (1, 2)
+        )
+        return Thresholds((first, second), 0.0, math.sqrt(2.0 - 2.0 * options.same))

@@ -12,13 +12,14 @@ import time
 import numpy as np
 
 from unrelu._random import RandomState, as_generator
-from unrelu._types import FloatArray
 from unrelu.core.moment_fit import fit_moments, units_from_scalars
 from unrelu.core.moments import HermiteMoments, pair_index
+from unrelu.core.symmetric import SymmetricTensor
 from unrelu.errors import InvalidInput
 from unrelu.gaussian.awasthi import (
     RankOneUnits,
     Thresholds,
+    check_order,
     fix_signs,
     population_tensors,
     robust_algorithm,
@@ -47,13 +48,14 @@ def learn_from_population(
     network
         Depth 2, one output, neither output bias nor skip term.
     order
-        l: 1 recovers at most d units, signs included (Theorem 4.1); 2 up to
-        about d^2, up to sign (Theorem 4.2).
+        l: 1 recovers at most d units, signs included (Theorem 4.1); a higher one up to
+        about d^l, up to sign (Theorem 4.2).
     rng
         Draws Jennrich's contractions.
     refine
         Whether to fit all of T2, T3, T4 once more from Algorithm 1's answer,
-        which takes back what an ill-conditioned pair of contractions lost.
+        which takes back what an ill-conditioned pair of contractions lost. Not above
+        order 2: those tensors do not determine so many units.
     pairs
         Jennrich's algorithm keeps the best of so many pairs; 1 is as published.
 
@@ -63,8 +65,7 @@ def learn_from_population(
         RECOVERED if the answer has the same coefficients to 1e-9 of their size.
         ``moment_*`` hold Algorithm 1's own answer.
     """
-    if order not in (1, 2):
-        raise InvalidInput(f"order must be 1 or 2, got {order}")
+    order = check_order(order, network.input_dim)
     form = unit_form(network)
     if form.constant != 0.0 or np.any(form.slope):
         raise InvalidInput("the network must not have an output bias or a skip term")
@@ -72,15 +73,18 @@ def learn_from_population(
     start = time.perf_counter()
     orders = tuple(range(2 * order + 3))
     tensors = population_tensors(form.w, form.a, form.b, orders)
-    size = max(float(np.abs(tensors[2]).max(initial=0.0)), 1e-300)
+    size = max(_size(tensors), float(np.finfo(np.float64).tiny))
     thresholds = Thresholds.exact(size)
     found = robust_algorithm(order, tensors, thresholds, generator, pairs=pairs)
     if order == 1 and len(found.w):
         found = fix_signs(tensors[1], found)
-    units = _refined(found, tensors) if refine and len(found.w) else found
+    units = _refined(found, tensors) if refine and order <= 2 and len(found.w) else found
     again = population_tensors(units.w, units.a, units.b, orders)
     first = 0 if order == 1 else 2
-    error = max(float(np.abs(again[k] - tensors[k]).max(initial=0.0)) for k in orders[first:])
+    error = max(
+        float(np.abs(again[k].entries - tensors[k].entries).max(initial=0.0))
+        for k in orders[first:]
+    )
     good = error <= 1e-9 * size
     d = network.input_dim
     hidden = (units.w, units.b, units.a) if len(units.w) else (
@@ -90,7 +94,7 @@ def learn_from_population(
         status=Status.RECOVERED if good else Status.ILL_CONDITIONED,
         message=f"{len(units.w)} units reproduce the coefficients to {error:.1e}"
         + ("" if order == 1 else ", up to orientation")
-        + ("" if good else "; try order=2, or more pairs"),
+        + ("" if good else "; try a higher order, or more pairs"),
         queries=QueryStats(),
         provenance=Provenance(
             algorithm="awasthi-tang-vijayaraghavan",
@@ -108,16 +112,21 @@ def learn_from_population(
     )
 
 
-def _refined(units: RankOneUnits, tensors: dict[int, FloatArray]) -> RankOneUnits:
+def _size(tensors: dict[int, SymmetricTensor]) -> float:
+    """Return the largest entry of all tensors: what rounding is relative to."""
+    return max(float(np.abs(tensor.entries).max(initial=0.0)) for tensor in tensors.values())
+
+
+def _refined(units: RankOneUnits, tensors: dict[int, SymmetricTensor]) -> RankOneUnits:
     """Fit all of T2, T3, T4 at once, from Algorithm 1's answer."""
-    d = units.w.shape[1]
-    rows, cols = pair_index(d)
+    dense = {k: tensors[k].dense() for k in range(5)}
+    rows, cols = pair_index(units.w.shape[1])
     moments = HermiteMoments(
-        float(tensors[0]),
-        tensors[1],
-        tensors[2],
-        tensors[3][rows, cols],
-        tensors[4][rows, cols][:, rows, cols],
+        float(dense[0]),
+        dense[1],
+        dense[2],
+        dense[3][rows, cols],
+        dense[4][rows, cols][:, rows, cols],
     )
     fitted = fit_moments(moments, units.w, tied=True, start=(units.a, units.b))
     a, b = units_from_scalars(fitted.alpha)

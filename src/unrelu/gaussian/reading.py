@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from unrelu._types import FloatArray
+from unrelu.core.moments import to_numpy
 from unrelu.core.noise import answer_grid
 from unrelu.errors import InvalidInput
 from unrelu.gaussian.config import SampleOptions
@@ -37,6 +38,29 @@ class _Chained(SampleSource):
         yield from self._rest
 
 
+class _Counted(SampleSource):
+    """A stream that can be opened again, and how many rows it has."""
+
+    def __init__(self, stream: SampleSource) -> None:
+        self._stream = stream
+        self.input_dim, self.description = stream.input_dim, stream.description
+        self.count = sum(len(x) for x, _ in stream.batches())
+
+    def _pieces(self, rows: int) -> Iterator[Any]:
+        """Cut the stream where arrays would be cut: two halves are then the same two."""
+        xs, ys, have = [], [], 0
+        for x, y in self._stream.batches(rows):
+            xs.append(to_numpy(x))
+            ys.append(to_numpy(y))
+            have += len(x)
+            if have >= rows:
+                whole = np.concatenate(xs), np.concatenate(ys)
+                yield whole[0][:rows], whole[1][:rows]
+                xs, ys, have = [whole[0][rows:]], [whole[1][rows:]], have - rows
+        if have:
+            yield np.concatenate(xs), np.concatenate(ys)
+
+
 def check_scale(survey: SampleSurvey) -> None:
     """Refuse labels and inputs whose squares or products leave float64's range."""
     inputs = float(np.sqrt(np.abs(np.diag(survey.input_covariance)).max(initial=0.0)))
@@ -53,13 +77,17 @@ def prepare(
 ) -> tuple[SampleSource, SampleSource, ReadingPlan]:
     """Return what the survey reads, what the moments read, and how.
 
-    A stream that can be read only once is read ahead as far as rows may be kept:
-    the survey and the polish use these rows, the moments all.
+    A stream that can be opened again is counted first. One that can be read only once is read
+    ahead as far as rows may be kept: if it ends before, it is arrays from then on, and gives the
+    same network to rounding; of a longer one the survey and the polish use the rows that were
+    kept, the moments all, and the result says so.
     """
     if scheduler is None and hasattr(source, "chunks"):
         scheduler = _current_client()
+    if source.restartable and source.count is None:
+        source = _Counted(source)
     everything = source
-    if not source.restartable or source.count is None:
+    if not source.restartable:
         batches = source.batches(BATCH_ROWS // 2)
         xs, ys, kept = [], [], 0
         for x, y in batches:
@@ -68,9 +96,18 @@ def prepare(
             kept += len(x)
             if kept >= options.keep_rows:
                 break
+        else:  # the stream ended: these are all samples, and they can be read again
+            source = as_source(np.concatenate(xs), np.concatenate(ys))
+            return _planned(source, source, jobs, scheduler)
         head = np.concatenate(xs), np.concatenate(ys)
         source = as_source(*head)
         everything = _Chained(*head, batches)
+    return _planned(source, everything, jobs, scheduler)
+
+
+def _planned(
+    source: SampleSource, everything: SampleSource, jobs: int, scheduler: Any
+) -> tuple[SampleSource, SampleSource, ReadingPlan]:
     assert source.count is not None
     if source.count < 4:
         raise InvalidInput(f"{source.count} samples are too few to learn anything from")

@@ -32,18 +32,33 @@ bounded by a small constant only where thresholds are high.
 
 Paper to code
 -------------
+Each row: the function as printed; the one in practice, where it is another; the test that fails
+if it breaks.
+
 =============================  ==========================================================
-G(z), Claim 2                  ``unrelu.thresholds.landscape.minimise_landscape``
-the same at the third order    ``unrelu.thresholds.search.find_directions(method="third")``
-G(W), B.4, Theorem 12          ``minimise_simultaneous``; held orthonormal, any order:
-                               ``minimise_joint``
-EstimateTanAlpha, Lemmas 3-6   ``unrelu.thresholds.slab.estimate_tan_alpha``
-RefineEstimate, Algorithm 1    ``unrelu.thresholds.refine.refine_estimate``
-the slab l(z, t, eps)          ``unrelu.thresholds.slab.slab_step`` (moves by its gradient)
-c_0, footnote 5                ``unrelu.thresholds.passes.find_base``
+G(z), Claims 1 and 2           ``unrelu.thresholds.landscape.minimise_landscape``; test
+                               test_every_minimum_of_the_landscape_is_a_unit
+the same at the third order    ``unrelu.thresholds.search.find_directions(method="third")``;
+                               test test_directions_from_exact_moments
+G(W), B.4, Theorem 12          ``minimise_simultaneous(printed=True)``, ``method="printed"``;
+                               in practice held orthonormal, any order: ``minimise_joint``;
+                               test test_the_printed_penalty_holds_lengths_alone
+EstimateTanAlpha, Lemmas 3-6   ``unrelu.thresholds.slab.estimate_tan_alpha``; test
+                               test_tan_alpha_matches_its_closed_form
+RefineEstimate, Algorithm 1,   ``unrelu.thresholds.refine.refine_estimate``; test
+Lemma 7, Theorem 5             test_algorithm_one_lowers_the_angle_and_records_each_accepted_step
+the slab l(z, t, eps)          ``unrelu.thresholds.slab.slab_step`` (moves by its gradient);
+                               test test_one_slab_step_removes_most_of_the_error
+c_0, footnote 5                ``unrelu.thresholds.passes.find_base``; test
+                               test_base_is_the_atom_or_the_median
 Theorem 6                      :mod:`unrelu.thresholds.halfspaces`
-B.6, the biased sampler        :func:`draw_biased_samples`, ``biased=True``
-B.7, powers of X_i             nothing to add: only q_i o u changes
+B.6, the biased sampler        :func:`draw_biased_samples`, ``biased=True``; test
+                               test_biased_sampler_keeps_in_proportion
+B.7, ``E[f_uni H_4(z.x)]`` is  ``unrelu.thresholds.passes.Passes.moments``: only the numbers
+``sum (q_i o u)_4 (z.w_i)^4``  (q_i o u)_k change; test
+                               test_correlations_of_powers_are_sums_over_units
+B.7, Lemmas 17 and 18          :func:`recover_lowest_layer` on powers and their products; test
+                               test_units_are_recovered_under_powers_and_their_products
 =============================  ==========================================================
 
 Deviations
@@ -52,7 +67,8 @@ Deviations
   orthonormal in whitened coordinates. u_4 of a sign unit is t^3 - 3t, nearly 0 near
   t = sqrt 3, and the bias of the products is several times smaller this way. The paper's
   objectives are ``method="fourth"`` and ``method="simultaneous"``.
-- The simultaneous objective penalises V V' - I, not only its diagonal (see there).
+- The simultaneous objective penalises V V' - I, not only its diagonal (see there);
+  ``method="printed"`` does not.
 - RefineEstimate's acceptance test is read as a decrease by a factor 1 - c/d, which
   Lemma 7 proves and Theorem 5 uses; the printed test asks for a hundredth of 1/d.
 - The refinement moves by the slab's gradient: the labels that contradict the estimate
@@ -64,7 +80,7 @@ Deviations
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -136,7 +152,8 @@ def recover_lowest_layer(
     refine
         Whether step 2 follows step 1.
     method
-        Which landscape: "joint", "third", "fourth" or "simultaneous".
+        Which landscape: "joint", "third", "fourth" or "simultaneous"; "printed" is the last
+        without the penalty that holds its rows apart.
     units
         k, where known; otherwise counted.
     biased
@@ -239,10 +256,8 @@ def _check_choices(
 ) -> None:
     if activation not in ("sign", "relu", "sigmoid"):
         raise InvalidInput(f"activation must be 'sign', 'relu' or 'sigmoid', got {activation!r}")
-    if method not in ("joint", "third", "fourth", "simultaneous"):
-        raise InvalidInput(
-            f"method must be 'joint', 'third', 'fourth' or 'simultaneous', got {method!r}"
-        )
+    if method not in get_args(Method):
+        raise InvalidInput(f"method must be one of {get_args(Method)}, got {method!r}")
     if threshold is not None and not np.isfinite(threshold):
         raise InvalidInput(f"threshold must be a finite number, got {threshold}")
     if units is not None and units < 1:

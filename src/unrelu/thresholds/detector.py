@@ -7,8 +7,8 @@ Goel & Panigrahy 2018, Section 3 (Theorem 7, Lemma 8, Corollary 1) and Appendix 
 Setting
 -------
 f(x) = P(u(w_1 . x - t), ..., u(w_k . x - t)), u the sign function or ReLU, any polynomial
-P, low thresholds allowed; query access, t known. Samples would do in principle: they are
-polynomial in number, but a slab of theirs around each direction tried is thin.
+P, low thresholds allowed; query access, t known. From samples alone, as the theorem states it:
+``unrelu.thresholds.detect_samples``.
 
 Guarantee
 ---------
@@ -21,8 +21,13 @@ seen to be missing it is repeated with more lines, within the bound.
 Paper to code
 -------------
 =====================  ==============================================================
-C2, C3                 ``unrelu.thresholds.detect.detect``
-Theorem 7's search     :func:`detect_directions`
+C2, Lemma 8; C3, C.1   ``unrelu.thresholds.detect_samples.slab_correlations`` from samples,
+                       ``unrelu.thresholds.detect.detect`` by queries; tests
+                       test_lemma_8_at_a_unit_and_away_from_all,
+                       test_detector_stays_at_a_unit_and_falls_elsewhere
+Theorem 7, Corollary 1 ``unrelu.thresholds.detect_samples.detect_in_samples`` as stated; in
+                       practice, by queries, :func:`detect_directions`; tests
+                       test_units_without_a_linear_term, test_products_alone_show_their_units
 =====================  ==============================================================
 
 Deviations

@@ -130,7 +130,7 @@ def minimise_landscape(tensor: FloatArray, start: FloatArray, *, penalty: float)
 
 
 def simultaneous_objective(
-    tensor: FloatArray, rows: FloatArray, *, gamma: float, penalty: float
+    tensor: FloatArray, rows: FloatArray, *, gamma: float, penalty: float, printed: bool = False
 ) -> tuple[float, FloatArray]:
     """Return the simultaneous objective of B.4 and its gradient, in whitened coordinates.
 
@@ -138,8 +138,8 @@ def simultaneous_objective(
                + lambda |V V' - I|^2
 
     ``E[f psi(v, w, x)]`` of the paper is ``T(v, v, w, w)`` up to a constant factor. The
-    paper's penalty holds only the lengths, the diagonal of V V': enough for f linear
-    in the units, where every cross term is positive; products of units make cross
+    paper's penalty (``printed``) holds only the lengths, the diagonal of V V': enough for f
+    linear in the units, where every cross term is positive; products of units make cross
     terms negative, and rows then collapse onto each other.
 
     Parameters
@@ -155,6 +155,8 @@ def simultaneous_objective(
     cross = np.einsum("jab,lab->jl", squares, slices, optimize=True)
     diagonal = np.diag(cross)
     excess = rows @ rows.T - np.eye(len(rows))
+    if printed:
+        excess = np.diag(np.diag(excess))
     value = float(cross.sum() - (1.0 + gamma) * diagonal.sum() + penalty * (excess**2).sum())
     total = slices.sum(axis=0)
     gradient = 4.0 * (
@@ -202,7 +204,7 @@ def minimise_joint(tensor: FloatArray, start: FloatArray, *, penalty: float) -> 
 
 
 def minimise_simultaneous(
-    tensor: FloatArray, start: FloatArray, *, gamma: float, penalty: float
+    tensor: FloatArray, start: FloatArray, *, gamma: float, penalty: float, printed: bool = False
 ) -> FloatArray:
     """Minimise :func:`simultaneous_objective` from ``start`` ``(k, k)``; unit rows.
 
@@ -212,7 +214,7 @@ def minimise_simultaneous(
 
     def both(flat: FloatArray) -> tuple[float, FloatArray]:
         value, gradient = simultaneous_objective(
-            tensor, flat.reshape(shape), gamma=gamma, penalty=penalty
+            tensor, flat.reshape(shape), gamma=gamma, penalty=penalty, printed=printed
         )
         return value, gradient.ravel()
 

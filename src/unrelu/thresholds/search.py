@@ -24,7 +24,7 @@ __all__ = ["Landscape", "count_units", "find_directions"]
 HARD = 20.0
 """Penalty that holds rows orthonormal, over the tensor's size."""
 
-Method = Literal["joint", "third", "fourth", "simultaneous"]
+Method = Literal["joint", "third", "fourth", "simultaneous", "printed"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +76,8 @@ def find_directions(
     One by one (Claim 2): minimise G from random starts in the complement of the
     peaks found, on the tensor with those peaks subtracted, then on the tensor
     itself; or all at once (Theorem 12). Peaks come from the fourth order, as in
-    the paper, or from the third. "joint" starts from the third order's peaks one
+    the paper, or from the third. "simultaneous" holds the rows apart, which "printed", G(W) of
+    B.4 to the letter, does not. "joint" starts from the third order's peaks one
     by one and moves them together, held orthonormal in whitened coordinates.
     """
     n = moments.input_dim
@@ -95,17 +96,18 @@ def find_directions(
     white = whiten(moments.t2, rank)
     third = whiten_tensor(moments.dense(3), white.to_white)
     tensor = third
-    if method in ("fourth", "simultaneous"):
+    if method in ("fourth", "simultaneous", "printed"):
         tensor = whiten_tensor(moments.dense(4), white.to_white)
         tensor = tensor * _sign_of_peaks(tensor, _one_by_one(third, rank, rng, config)[0])
     condition = float(np.sqrt(white.values[0] / white.values[-1]))
-    if method == "simultaneous":
+    if method in ("simultaneous", "printed"):
         start, _ = np.linalg.qr(rng.standard_normal((rank, rank)))
         peaks = minimise_simultaneous(
             tensor,
             start,
             gamma=GAMMA,
             penalty=HARD * float(np.abs(tensor).max()),
+            printed=method == "printed",
         )
         used = 1
     else:

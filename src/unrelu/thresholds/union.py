@@ -12,7 +12,7 @@ from unrelu.core.hermite import normal_pdf
 from unrelu.core.moments import CompensatedSums, mean_moments, raw_sums
 from unrelu.progress import Progress
 from unrelu.result import Certificate, StageReport, Status
-from unrelu.thresholds.config import ThresholdConfig
+from unrelu.thresholds.config import TINY, ThresholdConfig
 from unrelu.thresholds.fit import (
     explain_nothing_found,
     mean_of_halves,
@@ -43,15 +43,21 @@ def fit_union(
     rng: np.random.Generator,
     config: ThresholdConfig,
     watch: Progress,
+    starts: FloatArray | None = None,
 ) -> UnitsFit:
-    """Do steps 1 and 2: landscape, then refinement on "some unit is on"."""
-    found, _, report = search_landscape(passes, method, units, False, rng, config, watch)
+    """Do steps 1 and 2: landscape, then refinement on "some unit is on".
+
+    ``starts``, rows ``(j, n)``, replace the landscape where inputs are not Gaussian.
+    """
+    if starts is None:
+        found, _, report = search_landscape(passes, method, units, False, rng, config, watch)
+        first = found.directions
+    else:
+        first, report = starts, StageReport("starts", message=f"{len(starts)} given directions")
     begin = time.perf_counter()
-    state, dropped = _refined_on_pilot(
-        passes, found.directions, threshold, units, rng, config, watch
-    )
+    state, dropped = _refined_on_pilot(passes, first, threshold, units, rng, config, watch)
     if state is None or len(state.directions) == 0:
-        reason = explain_nothing_found(passes, len(found.directions), threshold)
+        reason = explain_nothing_found(passes, len(first), threshold)
         return UnitsFit.empty(passes.n, Status.ASSUMPTION_VIOLATED, reason, [report])
     slabs = passes.slabs(state.directions, state.thresholds, slab_widths(state, config))
     if not passes.pilot_is_all:
@@ -84,14 +90,9 @@ def fit_union(
     if status is Status.RECOVERED and units not in (None, len(state.directions)):
         status = Status.PARTIAL
         message = f"{len(state.directions)} units found, {units} expected. " + message
+    reports = [report, refined]
     return UnitsFit(
-        status,
-        message,
-        state.directions,
-        state.thresholds,
-        state.errors,
-        found.directions,
-        [report, refined],
+        status, message, state.directions, state.thresholds, state.errors, first, reports
     )
 
 
@@ -217,16 +218,18 @@ def _search_unexplained(
         sums.add(raw_sums(points, np.ones(len(points)), 3), len(x[part]))
         halves.append(mean_moments(sums))
     rank, _ = count_units(halves[0], halves[1], cfg.signal)
-    if rank == 0:
-        return None
-    found = find_directions(
-        mean_of_halves((halves[0], halves[1])), rank, method="joint", rng=rng, config=cfg
-    )
-    directions, thresholds = _with_thresholds(x[free], on[free], found.directions, threshold, cfg)
-    if state is not None and len(state.directions) and len(directions):
-        fresh = (directions @ state.directions.T).max(axis=1) < cfg.same
-        directions, thresholds = directions[fresh], thresholds[fresh]
-    return (directions, thresholds) if len(directions) else None
+    whole = mean_of_halves((halves[0], halves[1]))
+    found = find_directions(whole, rank, method="joint", rng=rng, config=cfg).directions
+    # The first order needs no Gaussian inputs: the points of one missing unit lie to its side.
+    side = whole.t1 / max(float(np.linalg.norm(whole.t1)), TINY)
+    for candidates in (found, side[None]):
+        directions, thresholds = _with_thresholds(x[free], on[free], candidates, threshold, cfg)
+        if state is not None and len(state.directions) and len(directions):
+            fresh = (directions @ state.directions.T).max(axis=1) < cfg.same
+            directions, thresholds = directions[fresh], thresholds[fresh]
+        if len(directions):
+            return directions, thresholds
+    return None
 
 
 def _verdict(

@@ -1,0 +1,45 @@
+"""Constants of Awasthi et al. changed one at a time: (file, old, new, the test that fails)."""
+
+from __future__ import annotations
+
+MUTATIONS = [
+    ("src/unrelu/core/hermite.py", "(-1.0) ** k * hermite(k - 2, bias)",
+     "(-1.0) ** k * hermite(k - 1, bias)",
+     "tests/core/test_hermite.py::test_lemma_3_5_against_quadrature"),
+    ("src/unrelu/core/hermite.py", "values * current - j * previous",
+     "values * current - (j + 1) * previous",
+     "tests/core/test_hermite.py::test_hermite_matches_numpy"),
+    ("src/unrelu/gaussian/awasthi.py", "(after + (q - 2) * before)", "(after + q * before)",
+     "tests/core/test_decompositions.py::test_recover_scalars_needs_the_shifted_index"),
+    ("src/unrelu/gaussian/awasthi.py", "/ hermite(q - 2, b[mine])", "/ hermite(q, b[mine])",
+     "tests/core/test_decompositions.py::test_recover_scalars_needs_the_shifted_index"),
+    ("src/unrelu/gaussian/awasthi.py", "xi = np.where(z < 0.0, -1.0, 1.0)",
+     "xi = np.where(z < 0.0, 1.0, 1.0)",
+     "tests/core/test_decompositions.py::test_fix_signs_turns_units_back"),
+    ("src/unrelu/gaussian/awasthi.py", "in zip((1, 2), thresholds.eta1, strict=True)",
+     "in zip((1, 1), thresholds.eta1, strict=True)",
+     "tests/core/test_decompositions.py::"
+     "test_a_unit_at_a_root_of_a_hermite_polynomial_is_not_lost"),
+    ("src/unrelu/gaussian/awasthi.py", "over(-zeta[3], zeta[2])", "over(zeta[3], zeta[2])",
+     "tests/core/test_decompositions.py::test_full_rank_algorithm_on_exact_tensors"),
+    ("src/unrelu/core/symmetric.py", "factorials[k] / np.prod", "1.0 / np.prod",
+     "tests/core/test_symmetric.py::test_exponents_are_all_of_them_once"),
+    ("src/unrelu/gaussian/printed.py", "itertools.product((1.0, -1.0), repeat=3)",
+     "itertools.product((1.0, -1.0), repeat=2)",
+     "tests/gaussian/test_printed.py::test_eight_features_stand_for_a_unit"),
+    ("src/unrelu/gaussian/printed.py", "half = len(survey.train_x) // 2",
+     "half = len(survey.train_x) - 1",
+     "tests/gaussian/test_printed.py::test_algorithm_5_learns_to_epsilon"),
+    ("src/unrelu/gaussian/printed.py", "short = np.linalg.norm(phi, axis=1) < tau",
+     "short = np.linalg.norm(phi, axis=1) < 20 * tau",
+     "tests/gaussian/test_printed.py::test_rows_with_long_features_are_left_out"),
+    ("src/unrelu/gaussian/printed.py", "beta = beta * (radius / length)",
+     "beta = beta * 1.0",
+     "tests/gaussian/test_printed.py::"
+     "test_projected_descent_ends_within_its_bound_of_the_least_loss"),
+    ("src/unrelu/gaussian/improper.py", "outer = alpha + alpha_prime",
+     "outer = alpha - alpha_prime",
+     "tests/gaussian/test_sample_steps.py::test_truncated_regression_and_claim_b5"),
+    ("src/unrelu/gaussian/inputs.py", "if not off <= EVIDENCE:", "if not off <= 100 * EVIDENCE:",
+     "tests/gaussian/test_inputs.py::test_a_law_that_the_samples_contradict_is_refused"),
+]  # fmt: skip

@@ -1,0 +1,43 @@
+"""Constants of Goel & Panigrahy changed one at a time: (file, old, new, the test that fails)."""
+
+from __future__ import annotations
+
+MUTATIONS = [
+    ("src/unrelu/thresholds/landscape.py", "-q * (q - 1) * contract(tensor, u, q - 2)",
+     "q * (q - 1) * contract(tensor, u, q - 2)",
+     "tests/thresholds/test_threshold_kernels.py::test_every_minimum_of_the_landscape_is_a_unit"),
+    ("src/unrelu/thresholds/landscape.py", "excess = np.diag(np.diag(excess))",
+     "excess = 1.0 * excess",
+     "tests/thresholds/test_threshold_kernels.py::test_the_printed_penalty_holds_lengths_alone"),
+    ("src/unrelu/thresholds/landscape.py", "value = float(cross.sum() - (1.0 + gamma)",
+     "value = float(cross.sum() - (2.0 + gamma)",
+     "tests/thresholds/test_threshold_kernels.py::test_the_printed_penalty_holds_lengths_alone"),
+    ("src/unrelu/thresholds/slab.py", "LEVELS = (0.4, 0.6)", "LEVELS = (0.4, 0.8)",
+     "tests/thresholds/test_threshold_kernels.py::test_tan_alpha_matches_its_closed_form"),
+    ("src/unrelu/thresholds/refine.py", "candidate = z + 0.1 * np.sin(alpha / n) * push",
+     "candidate = z + 100.0 * np.sin(alpha / n) * push",
+     "tests/thresholds/test_threshold_steps.py::"
+     "test_algorithm_one_lowers_the_angle_and_records_each_accepted_step"),
+    ("src/unrelu/thresholds/detect.py", "f[..., 0] - 2.0 * f[..., 1] + f[..., 2]",
+     "f[..., 0] - 1.0 * f[..., 1] + f[..., 2]",
+     "tests/thresholds/test_threshold_steps.py::test_detector_stays_at_a_unit_and_falls_elsewhere"),
+    ("src/unrelu/thresholds/detect_samples.py", "(1.0, -1.0)\n    found", "(1.0, -2.0)\n    found",
+     "tests/thresholds/test_detect_samples.py::test_lemma_8_at_a_unit_and_away_from_all"),
+    ("src/unrelu/thresholds/detect_samples.py", "stays - mean[sure] / 2.0 > mean[sure] - stays",
+     "stays + mean[sure] / 2.0 > mean[sure] - stays",
+     "tests/thresholds/test_detect_samples.py::test_nothing_is_found_where_nothing_breaks"),
+    ("src/unrelu/core/moments.py", "t2 = r2 - r0 * np.eye(d)", "t2 = r2 - 2.0 * r0 * np.eye(d)",
+     "tests/thresholds/test_powers.py::test_correlations_of_powers_are_sums_over_units"),
+    ("src/unrelu/thresholds/query.py", "kept.append(x[rng.random(len(x)) * bound < y])",
+     "kept.append(x[rng.random(len(x)) * bound < 2.0 * y])",
+     "tests/thresholds/test_threshold_steps.py::test_biased_sampler_keeps_in_proportion"),
+    ("src/unrelu/thresholds/cut.py", "if wrong > config.reach * k * (n + 1):",
+     "if wrong > 0.0 * k * (n + 1):",
+     "tests/test_modular.py::test_a_cut_in_the_middle"),
+    ("src/unrelu/thresholds/cut.py", "thresholds[i] = (thresholds[i] + move[0]) / length",
+     "thresholds[i] = (thresholds[i] - move[0]) / length",
+     "tests/test_modular.py::test_a_cut_in_the_middle"),
+    ("src/unrelu/modular.py", "(cuts + normals @ self.mean) / length",
+     "(cuts - normals @ self.mean) / length",
+     "tests/test_modular.py::test_a_cut_in_the_middle"),
+]  # fmt: skip
