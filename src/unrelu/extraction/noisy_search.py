@@ -253,11 +253,7 @@ def lifted(
 
     units = units_from_layered(net)
     size = len(units.outputs) + units.count
-    # The choice among candidates costs the square of their number times the outputs.
     refine = RefineConfig()
-    refine = dataclasses.replace(
-        refine, candidates=max(32, refine.candidates // len(units.outputs))
-    )
     if answers.kind != "values":  # farther out probabilities underflow
         refine = dataclasses.replace(refine, outward=TwoLayerConfig.log_odds_outward)
     found = lift_units(
