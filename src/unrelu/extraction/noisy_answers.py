@@ -56,7 +56,7 @@ class Seen:
     def __len__(self) -> int:
         return len(self.x)
 
-    def part(self, which: BoolArray | IntArray) -> Seen:
+    def part(self, which: BoolArray | IntArray | slice) -> Seen:
         """Keep some rows."""
         return Seen(self.x[which], self.y[which])
 

@@ -12,6 +12,7 @@ from unrelu.core.fit import FitConfig, Fitted, Layered
 from unrelu.core.run import Run
 from unrelu.extraction.noisy_answers import Answers, Seen
 from unrelu.extraction.noisy_config import NoisyConfig
+from unrelu.extraction.noisy_follow import Against, Chords
 from unrelu.extraction.noisy_search import (
     LineUnits,
     Space,
@@ -21,7 +22,13 @@ from unrelu.extraction.noisy_search import (
     survey_line,
     with_outputs,
 )
-from unrelu.extraction.noisy_units import add_missing_unit, without_needless, without_skip
+from unrelu.extraction.noisy_units import (
+    add_missing_unit,
+    with_unit,
+    without_needless,
+    without_skip,
+    without_units,
+)
 from unrelu.extraction.price import price_noisy
 
 __all__ = ["NoisyConfig", "NoisyRun"]
@@ -264,11 +271,12 @@ class NoisyRun:
         """Take the units to all inputs, and fit everything to answers there."""
         if not space.whole:
             with self.run.stage("gradients") as details:
-                above = lifted(self.answers, self.read(net), space, self.rng, self.seen)
-                details |= {"units": len(net.biases[0])}
-            if above is None:
-                return False
-            net = self.answers.unread(above)
+                found = lifted(self.answers, self.read(net), space, self.rng, self.seen)
+                if found is None:
+                    return False
+                above, sure = found
+                details |= {"units": len(sure), "determined": int(sure.sum())}
+            net = self.answers.unread(without_units(above, ~sure, Seen.joined(self.seen).x))
         self.fit_all(net)
         return True
 
@@ -322,15 +330,54 @@ class NoisyRun:
                 found.append(draw + (beyond - height)[:, None] * w)
         return np.concatenate(found)
 
-    def follow(self, failed: Seen) -> None:
-        """Fit again with what a certificate asked, and look for what that shows."""
+    def follow(self, failed: Seen, against: Against) -> bool:
+        """Go on from what contradicts the network; whether that changed it.
+
+        Units are searched on chords. Where these show none, wrong slopes may be why: then it is
+        fitted again, with what a certificate asked.
+        """
         assert self.fitted is not None
         self.seen.append(failed)
-        data = Seen.joined(self.seen)
-        with self.run.stage("fit"):
-            self.fitted = self.answers.fit(self.with_skip(self.fitted.network), data)
+        width = len(self.fitted.network.biases[0])
+        while len(self.fitted.network.biases[0]) < width + self.config.additions:
+            with self.run.stage("residual search") as details:
+                grown = self.with_unit_towards(against)
+                details |= {"found": grown is not None}
+            if grown is None:
+                break
+            self.fit_more(grown)
+        if len(self.fitted.network.biases[0]) == width:
+            if len(failed) == 0:
+                return False
+            self.fit_more(self.fitted.network)
         self.signs = False
+        data = Seen.joined(self.seen)
         self.fitted = self.complete(self.answers, self.fitted, data, spare=True)
+        return True
+
+    def with_unit_towards(self, against: Against) -> Layered | None:
+        """Return the network with the first unit on a chord to one of some answers."""
+        assert self.fitted is not None
+        net, data = self.with_skip(self.fitted.network), Seen.joined(self.seen)
+        chords = Chords(self.answers, self.read(net), data, against.tolerance)
+        left = against.seen.x[chords.missed(against.seen)]
+        for bad in left[: self.config.patience]:
+            unit = chords.unit_towards(bad)
+            if unit is not None:
+                row, bias, outputs = unit
+                if self.answers.kind == "softmax":
+                    outputs = np.insert(outputs, self.answers.reference, 0.0)
+                return with_unit(net, row, bias, outputs)
+        return None
+
+    def fit_more(self, net: Layered) -> None:
+        """Fit with answers on both sides of every hyperplane."""
+        with self.run.stage("fit") as details:
+            data = Seen.joined(self.seen)
+            self.seen.append(self.answers.ask(self.beside(net, data.x)))
+            data = Seen.joined(self.seen)
+            self.fitted = self.answers.fit(self.with_skip(net), data)
+            details |= {"residual": self.fitted.scale, "rows": len(data)}
 
     @staticmethod
     def with_skip(net: Layered) -> Layered:

@@ -17,7 +17,13 @@ _SAME_NORMAL = 0.99
 """Cosine above which a unit is one that was tried before."""
 _TINY = float(np.finfo(np.float64).tiny)
 
-__all__ = ["add_missing_unit", "without_needless", "without_skip"]
+__all__ = [
+    "add_missing_unit",
+    "with_unit",
+    "without_needless",
+    "without_skip",
+    "without_units",
+]
 
 _CANDIDATES = 2000
 """Random hyperplanes compared where a unit is missing: in eight dimensions the best of so many
@@ -47,17 +53,17 @@ def add_missing_unit(
     sigma = np.median(answers.deviation(seen), axis=0)
     if answers.kind != "values":
         sigma = np.median(answers.inner(seen.x), axis=0)
-    skip = net.skip
-    grown = Layered(
-        (
-            np.concatenate([net.weights[0], w[best : best + 1]]),
-            np.concatenate([net.weights[1], (outputs[best] * sigma)[:, None]], axis=1),
-        ),
-        (np.append(net.biases[0], b[best]), net.biases[1]),
-        skip,
-    )
+    grown = with_unit(net, w[best], float(b[best]), outputs[best] * sigma)
     again = answers.fit(grown, seen)
     return again if _worth(answers, fitted, again, seen) else None
+
+
+def with_unit(net: Layered, row: FloatArray, bias: float, outputs: FloatArray) -> Layered:
+    """Return the network plus ``u relu(w x + b)``."""
+    (w, u), (b, c) = net.weights, net.biases
+    return Layered(
+        (np.vstack([w, row]), np.column_stack([u, outputs])), (np.append(b, bias), c), net.skip
+    )
 
 
 def _worth(answers: Answers, few: Fitted, more: Fitted, seen: Seen) -> bool:
@@ -130,7 +136,7 @@ def _contributions(net: Layered, x: FloatArray) -> FloatArray:
     return np.asarray(smaller * size)
 
 
-def _without(net: Layered, gone: BoolArray, x: FloatArray) -> Layered:
+def without_units(net: Layered, gone: BoolArray, x: FloatArray) -> Layered:
     """Drop units; those that are mostly on at x leave their affine part to the skip term."""
     on = gone & (np.median(x @ net.weights[0].T + net.biases[0], axis=0) > 0)
     u, kept = net.weights[1], ~gone
@@ -182,7 +188,7 @@ def without_needless(answers: Answers, fitted: Fitted, seen: Seen) -> tuple[Fitt
     net = fitted.network.normalised()
     small = _contributions(net, seen.x) < float(np.median(answers.inner(seen.x)))
     if small.any():
-        fitted = answers.fit(_without(net, small, seen.x), seen)
+        fitted = answers.fit(without_units(net, small, seen.x), seen)
         dropped = int(small.sum())
     needed: list[FloatArray] = []
     while len(fitted.network.biases[0]):
@@ -197,7 +203,7 @@ def without_needless(answers: Answers, fitted: Fitted, seen: Seen) -> tuple[Fitt
         if not suspects:
             break
         gone = np.arange(len(loss)) == suspects[0]
-        again = answers.fit(_without(net, gone, seen.x), seen)
+        again = answers.fit(without_units(net, gone, seen.x), seen)
         if _worth(answers, again, fitted, seen):
             needed.append(net.weights[0][suspects[0]])
         else:
