@@ -11,8 +11,9 @@ from unrelu.core.fit import FitConfig, Fitted, Layered, gain_by_chance
 from unrelu.extraction.noisy_answers import Answers, Seen
 from unrelu.extraction.noisy_search import SAME, apart
 
-_SUSPECT = 10.0
-"""A unit is tried to be left out where that moves answers by fewer of their deviations."""
+_SUSPECT = 100.0
+"""A unit is tried to be left out where that moves answers by fewer of their deviations, all
+hyperplanes given: one beside another is made up for by moving that, too."""
 _SAME_NORMAL = 0.99
 """Cosine above which a unit is one that was tried before."""
 _TINY = float(np.finfo(np.float64).tiny)
