@@ -152,17 +152,18 @@ def without_units(net: Layered, gone: BoolArray, x: FloatArray) -> Layered:
     )
 
 
-def _losses(answers: Answers, net: Layered, x: FloatArray) -> FloatArray:
+def _losses(net: Layered, x: FloatArray, sigma: FloatArray) -> FloatArray:
     """Return what the sum of squares rises by without each unit, hyperplanes given, ``(k,)``.
 
-    All other outputs and the affine part are solved for anew. Per scalar answer.
+    All other outputs and the affine part are solved for anew. Per scalar answer, whose deviation
+    is ``sigma``, ``(n, 1)``.
     """
     hidden = np.maximum(x @ net.weights[0].T + net.biases[0], 0.0)
     k = hidden.shape[1]
     features = np.concatenate([x, np.ones((len(x), 1)), hidden], axis=1)
     features = features[: max(2000, 4 * features.shape[1])]  # enough to tell
-    sigma = np.mean(answers.inner(x[: len(features)]), axis=1, keepdims=True)
-    triangle: FloatArray = np.asarray(np.linalg.qr(features / sigma, mode="r"))[-k:, -k:]
+    weighted = features / sigma[: len(features)]
+    triangle: FloatArray = np.asarray(np.linalg.qr(weighted, mode="r"))[-k:, -k:]
     _, values, right = np.linalg.svd(triangle)
     values = np.maximum(values, np.finfo(np.float64).eps * values.max(initial=_TINY))
     spread = ((right.T / values) ** 2).sum(axis=1)  # large for two units on one hyperplane
@@ -179,11 +180,14 @@ def _shadows(net: Layered, unit: int) -> bool:
     return any(apart(w[unit], b[unit], w[j], b[j]) < 2.0 * SAME for j in larger)
 
 
-def without_needless(answers: Answers, fitted: Fitted, seen: Seen) -> tuple[Fitted, int]:
+def without_needless(
+    answers: Answers, fitted: Fitted, seen: Seen, *, thorough: bool = True
+) -> tuple[Fitted, int]:
     """Drop units that answers do not need; returns how many.
 
     Those whose kink moves no answer by its deviation go at once. Others that are small are left
-    out in turn, the least first, and stay out where a fit without them is as good.
+    out in turn, the least first, and stay out where a fit without them is as good; where that is
+    not to be ``thorough``, up to the first that is needed.
     """
     dropped = 0
     net = fitted.network.normalised()
@@ -194,7 +198,7 @@ def without_needless(answers: Answers, fitted: Fitted, seen: Seen) -> tuple[Fitt
     needed: list[FloatArray] = []
     while len(fitted.network.biases[0]):
         net = fitted.network
-        loss = _losses(answers, net, seen.x)
+        loss = _losses(net, seen.x, np.mean(answers.inner(seen.x), axis=1, keepdims=True))
         suspects = [
             j
             for j in np.argsort(loss)
@@ -207,6 +211,8 @@ def without_needless(answers: Answers, fitted: Fitted, seen: Seen) -> tuple[Fitt
         again = answers.fit(without_units(net, gone, seen.x), seen)
         if _worth(answers, again, fitted, seen):
             needed.append(net.weights[0][suspects[0]])
+            if not thorough:
+                break
         else:
             fitted, dropped = again, dropped + 1
     return fitted, dropped
