@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -18,7 +20,7 @@ def test_it_is_the_jacobian_squared(widths, skip, coupled, block, monkeypatch):
     monkeypatch.setattr(unrelu.core.gram, "BLOCK", block)
     rng = np.random.default_rng(0)
     d, m, n = widths[0], widths[-1], 60
-    weights = [rng.standard_normal((k, j)) for j, k in zip(widths, widths[1:], strict=False)]
+    weights = [rng.standard_normal((k, j)) for j, k in itertools.pairwise(widths)]
     biases = [rng.standard_normal(len(w)) for w in weights]
     net = Layered(weights, biases, rng.standard_normal((m, d)) if skip else None)
     x, gain = rng.standard_normal((n, d)), rng.uniform(0.5, 1.0, (n, m))
