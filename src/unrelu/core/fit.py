@@ -275,11 +275,10 @@ def _dense(
     """Solve the normal equations by Cholesky."""
     size = net.parameters
     matrix = gauss_newton_matrix(net, problem.x, gain, coupling)
-    pull = _Normal(net, [], [], gain, coupling).pull
-    gradient = np.zeros(size)
-    for piece in problem.chunks(net):
-        part = pull(net.trace(problem.x[piece])[1], target[piece], piece)
-        gradient += np.concatenate([block.ravel() for block in part])
+    everything = slice(None)
+    pull = _Normal(net, [], [everything], gain, coupling).pull
+    blocks = pull(net.trace(problem.x)[1], target, everything)
+    gradient = np.concatenate([block.ravel() for block in blocks])
     damped = matrix + damping * metric.dense()
     scale = 1.0 / np.sqrt(np.diag(damped))
     damped *= scale[:, None] * scale
@@ -355,7 +354,7 @@ def _conjugate_gradients(
         trace = net.trace(problem.x[piece])[1]
         part = exact.pull(trace, target[piece], piece)
         gradient = part if gradient is None else _add(gradient, 1.0, part)
-        traces.append(_single(trace))
+        traces.append(trace.astype(xp.float32))
     assert gradient is not None
     coarse = _Normal(
         single,
@@ -389,14 +388,6 @@ def _conjugate_gradients(
     # gradient - left is the damped product with v
     slope = _dot(gradient, v)
     return v, slope, slope - _dot(left, v) - damping * _dot(v, metric.times(v))
-
-
-def _single(trace: Trace) -> Trace:
-    xp = array_namespace(trace.inputs[0])
-    return Trace(
-        tuple(xp.astype(a, xp.float32) for a in trace.inputs),
-        tuple(xp.astype(a, xp.float32) for a in trace.slopes),
-    )
 
 
 def _dot(first: Blocks, second: Blocks) -> float:

@@ -56,8 +56,8 @@ def gauss_newton_matrix(
     matrix = np.empty((ends[-1], ends[-1]))
     for (a, b), total in sums.items():
         (rows, columns), (others, across) = shapes[a], shapes[b]
-        block = total.reshape(rows, others, columns, across).transpose(0, 2, 1, 3)
-        block = block.reshape(rows * columns, others * across)
+        sorted_ = total.reshape(rows, others, columns, across).transpose(0, 2, 1, 3)
+        block = sorted_.reshape(rows * columns, others * across)
         matrix[ends[a] : ends[a + 1], ends[b] : ends[b + 1]] = block
         matrix[ends[b] : ends[b + 1], ends[a] : ends[a + 1]] = block.T
     return matrix

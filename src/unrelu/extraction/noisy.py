@@ -36,6 +36,8 @@ trial fit on the subspace                       ``NoisyRun.trial``
 normals on all inputs, by differences           :func:`unrelu.extraction.noisy_search.lifted`
 the one fit, all parameters to all answers      :func:`unrelu.core.fit.fit_network`
 units that the residual still shows             ``noisy_units.add_missing_unit``
+units that only far answers show                :class:`unrelu.extraction.noisy_follow.Chords`
+rounded probabilities: from a random start      :class:`unrelu.extraction.noisy_student.Student`
 signs, units that no answer needs               ``noisy_units.without_skip``, ``without_needless``
 certificate against the noise                   :func:`certify`
 ==============================================  ==================================================
@@ -47,6 +49,10 @@ Deviations
 - The search runs on a random subspace, where everything can be measured often.
 - Nearly dead units show no kink. They are fitted to the residual of the others: at the optimum
   it is orthogonal to all that these can explain.
+- A unit that only far inputs switch moves no typical answer. Recorded answers that contradict
+  the network lead to it, and another certificate follows.
+- Rounded probabilities show no kinks on lines: on the subspace a wide network is fitted from a
+  random start, and its units are taken to all inputs by a fit.
 - Points are drawn on either side of every hyperplane until its normal is determined there:
   Gaussian inputs may have a unit on in one of a hundred.
 """
