@@ -9,6 +9,7 @@ import scipy.special
 from unrelu.core.answers import between_zero_and_one
 from unrelu.core.fit import Layered
 from unrelu.core.record import remembered
+from unrelu.extraction.certify import CertifyConfig
 from unrelu.extraction.noisy import NoisyConfig, extract_from_noisy
 from unrelu.extraction.noisy_answers import Answers, Seen
 from unrelu.extraction.noisy_units import without_skip
@@ -118,6 +119,27 @@ def test_a_nearly_dead_unit_is_found():
     net = result.network.canonical()
     found = np.column_stack([net.weights[0], net.biases[0]])
     # noise of 2 EPS over outputs of 1e-3
+    assert unmatched(found, target.rows()[[4]]) < 1e4 * EPS
+
+
+@pytest.mark.parametrize(
+    ("kind", "outputs", "seed"), [("values", 5, 1), ("values", 1, 2), ("softmax", 5, 2)]
+)
+def test_a_unit_that_only_far_inputs_switch_is_found(kind, outputs, seed):
+    # Typical inputs reach 4 or 5 along a row: no answer of a fit or a certificate shows the unit,
+    # those on far parts of the lines do.
+    target = Deployed((30, 12, outputs), seed, kind=kind)
+    target.b[4] = -8.0 * np.linalg.norm(target.w[4])
+    result = target.extract(seed + 5)
+    assert result.status is Status.RECOVERED, result.message
+    assert result.width == 12
+    assert result.queries.total == target.asked
+    # the certificate that missed it was booked to the search
+    assert result.queries.by_stage["certificate"] == CertifyConfig.samples
+    assert result.queries.by_stage["residual search"] > CertifyConfig.samples
+    net = result.network.canonical()
+    found = np.column_stack([net.weights[0], net.biases[0]])
+    # As above, the offset being a sum of 30 entries times a distance of eight.
     assert unmatched(found, target.rows()[[4]]) < 1e4 * EPS
 
 

@@ -25,6 +25,8 @@ from unrelu.networks import Network
 from unrelu.result import RecoveryResult, StageReport, Status
 
 __all__ = [
+    "BEYOND_HELD_OUT",
+    "EXACT",
     "Allowed",
     "Comparison",
     "Contradictions",
@@ -85,6 +87,8 @@ class Contradictions:
         Numbers of the first and the last of them in the run.
     norms
         Least and largest norm of their inputs.
+    nearest
+        Points and answers of least norm, the nearest first: as many as the worst.
     """
 
     compared: int
@@ -94,6 +98,7 @@ class Contradictions:
     excess: float
     rows: tuple[int, int]
     norms: tuple[float, float]
+    nearest: tuple[FloatArray, FloatArray]
 
     def __bool__(self) -> bool:
         return self.count > 0
@@ -210,10 +215,13 @@ class Comparison:
         """Return what disagrees."""
         if not self._wrong:
             none = np.empty((0, 0))
-            return Contradictions(self.compared, 0, none, none, self.excess, (0, 0), (0.0, 0.0))
+            return Contradictions(
+                self.compared, 0, none, none, self.excess, (0, 0), (0.0, 0.0), (none, none)
+            )
         x, y, over, rows = (np.concatenate(part) for part in zip(*self._wrong, strict=True))
         norms = np.linalg.norm(x, axis=1)
         worst = np.argsort(-np.nan_to_num(over, nan=np.inf))[:WORST_KEPT]
+        near = np.argsort(norms, kind="stable")[:WORST_KEPT]
         return Contradictions(
             compared=self.compared,
             count=len(x),
@@ -222,6 +230,7 @@ class Comparison:
             excess=self.excess,
             rows=(int(rows.min()), int(rows.max())),
             norms=(float(norms.min()), float(norms.max())),
+            nearest=(x[near], y[near]),
         )
 
 

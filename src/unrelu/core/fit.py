@@ -30,6 +30,7 @@ import scipy.special
 from array_api_compat import array_namespace
 
 from unrelu.core.activations import RELU, Activation
+from unrelu.core.gram import gauss_newton_matrix
 from unrelu.core.kronecker import Kronecker, kronecker_metric
 from unrelu.core.layered import Array, Blocks, Layered, Trace
 from unrelu.core.links import Link, Linked, apply_link
@@ -271,20 +272,13 @@ def _dense(
     metric: Kronecker | RowBlocks,
     damping: float,
 ) -> tuple[Blocks, float, float]:
-    """Solve the normal equations by Cholesky, in chunks of rows."""
-    size, outputs = net.parameters, gain.shape[1]
-    matrix, gradient = np.zeros((size, size), order="F"), np.zeros(size)
-    for piece in _row_chunks(len(gain), size):
-        _, trace = net.trace(problem.x[piece])
-        for output in range(outputs):
-            outer = np.zeros_like(gain[piece])
-            outer[:, output] = 1.0
-            if coupling is not None:
-                outer -= coupling[piece]
-            rows = net.jacobian(trace, outer * gain[piece, output : output + 1])
-            matrix = scipy.linalg.blas.dsyrk(1.0, rows.T, beta=1.0, c=matrix, overwrite_c=1)
-            gradient += rows.T @ target[piece, output]
-    matrix = np.triu(matrix) + np.triu(matrix, 1).T  # one half was filled
+    """Solve the normal equations by Cholesky."""
+    size = net.parameters
+    matrix = gauss_newton_matrix(net, problem.x, gain, coupling)
+    everything = slice(None)
+    pull = _Normal(net, [], [everything], gain, coupling).pull
+    blocks = pull(net.trace(problem.x)[1], target, everything)
+    gradient = np.concatenate([block.ravel() for block in blocks])
     damped = matrix + damping * metric.dense()
     scale = 1.0 / np.sqrt(np.diag(damped))
     damped *= scale[:, None] * scale
@@ -293,11 +287,6 @@ def _dense(
     factor = scipy.linalg.cho_factor(damped, check_finite=False)
     vector = scipy.linalg.cho_solve(factor, gradient * scale, check_finite=False) * scale
     return _unflatten(vector, net), float(gradient @ vector), float(vector @ matrix @ vector)
-
-
-def _row_chunks(rows: int, width: int) -> list[slice]:
-    size = max(1, 4_000_000 // max(1, width))
-    return [slice(i, min(i + size, rows)) for i in range(0, rows, size)]
 
 
 def _unflatten(vector: Array, net: Layered) -> Blocks:
@@ -365,7 +354,7 @@ def _conjugate_gradients(
         trace = net.trace(problem.x[piece])[1]
         part = exact.pull(trace, target[piece], piece)
         gradient = part if gradient is None else _add(gradient, 1.0, part)
-        traces.append(_single(trace))
+        traces.append(trace.astype(xp.float32))
     assert gradient is not None
     coarse = _Normal(
         single,
@@ -399,14 +388,6 @@ def _conjugate_gradients(
     # gradient - left is the damped product with v
     slope = _dot(gradient, v)
     return v, slope, slope - _dot(left, v) - damping * _dot(v, metric.times(v))
-
-
-def _single(trace: Trace) -> Trace:
-    xp = array_namespace(trace.inputs[0])
-    return Trace(
-        tuple(xp.astype(a, xp.float32) for a in trace.inputs),
-        tuple(xp.astype(a, xp.float32) for a in trace.slopes),
-    )
 
 
 def _dot(first: Blocks, second: Blocks) -> float:

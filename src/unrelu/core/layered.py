@@ -48,6 +48,14 @@ class Trace:
     inputs: tuple[Array, ...]
     slopes: tuple[Array, ...]
 
+    def astype(self, dtype: Any) -> Trace:
+        """Return it with another dtype."""
+        xp = array_namespace(*self.inputs)
+        inputs, slopes = (
+            tuple(xp.astype(a, dtype) for a in part) for part in (self.inputs, self.slopes)
+        )
+        return Trace(inputs, slopes)
+
 
 @dataclasses.dataclass(frozen=True)
 class Layered:

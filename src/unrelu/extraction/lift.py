@@ -17,15 +17,14 @@ from unrelu._types import BoolArray, FloatArray
 from unrelu.core.noise import NoiseModel
 from unrelu.core.units import Units
 from unrelu.extraction.refine import RefineConfig, candidate_points
-from unrelu.lines.gates import choose_points, design_rows, update
+from unrelu.lines.gates import design_rows, select_pieces, update
 from unrelu.lines.gradients import measure_gradients
 
 __all__ = ["Subspace", "lift_units"]
 
 
-_EFFORT = 1.6
-_SPARE = 6
-"""Gradients per unknown, and beyond those: enough for a well-conditioned system."""
+_EFFORT = 2.0
+"""Equations per unknown: enough for a well-conditioned system, some gradients lost."""
 _TAIL = 3.5
 """A random direction has at most this many times ``1 / sqrt(d)`` of its length along a given
 normal, nearly always; a step that crosses all the same is caught by its check."""
@@ -82,7 +81,7 @@ def lift_units(
     """
     m, k = len(units.outputs), units.count
     d = subspace.rows.shape[1]
-    count = int(np.ceil(_EFFORT * (m + k) / m)) + _SPARE
+    count = int(np.ceil(_EFFORT * (m + k) / m))
     pool, clearance = candidate_points(
         units, covariance, draw, 4 * count + refine.candidates, noise, rng=rng, config=refine
     )
@@ -102,14 +101,10 @@ def lift_units(
     size = np.linalg.norm(units.outputs, axis=0)
     usual = float(np.median(size)) if k else 1.0
     # For all units alike: a later fit needs every normal, those of nearly dead units too.
-    outputs = units.outputs / size * usual
-    wanted = design_rows(units.gates(pool), outputs)
-    tests = design_rows(units.gates(draw(refine.tests)), outputs)
-    index = np.arange(refine.tests)
+    wanted = design_rows(units.gates(pool), units.outputs / size * usual)
     slopes = norms if k else np.linalg.norm(units.linear, axis=1) + np.finfo(np.float64).tiny
     prior = float(np.mean(slopes**2)) / d * np.eye(m + k)
-    chosen, _ = choose_points(wanted, variances, tests[index, index % m], prior, count, 0.0)
-    chosen = np.unique(chosen)
+    chosen = select_pieces(wanted, np.sqrt(variances), _EFFORT)
     x, steps, rows = x[chosen], steps[chosen], rows[chosen]
     found = measure_gradients(ask, x, ask(x), steps, subspace.across, noise, rng=rng)
     good = found.ok

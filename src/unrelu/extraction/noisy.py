@@ -36,6 +36,8 @@ trial fit on the subspace                       ``NoisyRun.trial``
 normals on all inputs, by differences           :func:`unrelu.extraction.noisy_search.lifted`
 the one fit, all parameters to all answers      :func:`unrelu.core.fit.fit_network`
 units that the residual still shows             ``noisy_units.add_missing_unit``
+units that only far answers show                :class:`unrelu.extraction.noisy_follow.Chords`
+rounded probabilities: from a random start      :class:`unrelu.extraction.noisy_student.Student`
 signs, units that no answer needs               ``noisy_units.without_skip``, ``without_needless``
 certificate against the noise                   :func:`certify`
 ==============================================  ==================================================
@@ -47,12 +49,17 @@ Deviations
 - The search runs on a random subspace, where everything can be measured often.
 - Nearly dead units show no kink. They are fitted to the residual of the others: at the optimum
   it is orthogonal to all that these can explain.
+- A unit that only far inputs switch moves no typical answer. Recorded answers that contradict
+  the network lead to it, and another certificate follows.
+- Rounded probabilities show no kinks on lines: on the subspace a wide network is fitted from a
+  random start, and its units are taken to all inputs by a fit.
 - Points are drawn on either side of every hyperplane until its normal is determined there:
   Gaussian inputs may have a unit on in one of a hundred.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import Any, Literal
 
@@ -60,11 +67,19 @@ import numpy as np
 
 from unrelu._random import RandomState
 from unrelu._types import FloatArray
-from unrelu.core.explain import EXACT, explained
+from unrelu.core.explain import (
+    BEYOND_HELD_OUT,
+    EXACT,
+    Tolerance,
+    explained,
+    find_contradictions,
+    predicted_answers,
+)
 from unrelu.core.run import Run
 from unrelu.errors import BudgetExhausted
 from unrelu.extraction.certify import CertifyConfig
 from unrelu.extraction.noisy_answers import Seen
+from unrelu.extraction.noisy_follow import Against
 from unrelu.extraction.noisy_run import NoisyConfig, NoisyRun
 from unrelu.extraction.two_layer_config import TwoLayerConfig
 from unrelu.extraction.two_layer_result import TwoLayerResult
@@ -143,13 +158,35 @@ def _recovered(run: NoisyRun, answers: str) -> TwoLayerResult:
         held_out, residual = certify(run)
         verdict = _judge(run, residual)
         certificate = _certificate(run, held_out, residual)
-        if verdict or run.answers.rounded or turn == TwoLayerConfig.restarts:
+        result = _result(run, *_status(run, verdict, certificate), certificate)
+        against = _against(run, result, verdict, held_out)
+        if against is None or turn == TwoLayerConfig.restarts:
             break
         if certificate.rms_deviation > run.config.useful * certificate.scale:
             break  # so much is not what a few more answers explain
+        if not run.follow(held_out.part(slice(0 if verdict else None)), against):
+            break
         run.oracle.meter.rebook("certificate", "residual search", len(held_out))
-        run.follow(held_out)
-    return _result(run, *_status(run, verdict, certificate), certificate)
+    return dataclasses.replace(result, queries=run.oracle.queries, stages=tuple(run.run.stages))
+
+
+def _against(
+    run: NoisyRun, result: TwoLayerResult, agreed: bool, held_out: Seen
+) -> Against | None:
+    """Return the answers of the run that contradict a result; None where it may end with it."""
+    assert result.network is not None
+    assert result.certificate is not None
+    if run.answers.rounded:
+        return None
+    tolerance = BEYOND_HELD_OUT * (
+        result.certificate.tolerance if agreed else _allowed(run, held_out.x)
+    )
+    record, kind = run.oracle.record, result.answers
+    predict = predicted_answers(result.network, kind, run.oracle.output_dim)
+    found = find_contradictions(record, predict, Tolerance(tolerance, record, kind))
+    if agreed and not found:
+        return None
+    return Against(Seen(*found.nearest) if found else held_out.part(slice(0)), tolerance)
 
 
 def _units_everywhere(run: NoisyRun) -> TwoLayerResult | None:
@@ -212,7 +249,6 @@ def _judge(run: NoisyRun, residual: FloatArray) -> bool:
 def _certificate(run: NoisyRun, held_out: Seen, residual: FloatArray) -> Certificate:
     """State the deviation met, of values or of log-odds."""
     assert run.network is not None
-    assert run.fitted is not None
     seen = run.answers.readings(held_out.y)
     if run.answers.kind == "logistic":  # of the rest, log(1 - p) has lost its digits
         near = np.asarray((np.abs(seen) < TwoLayerConfig.deepest_single).all(axis=1))
@@ -221,10 +257,7 @@ def _certificate(run: NoisyRun, held_out: Seen, residual: FloatArray) -> Certifi
     predicted = run.read(run.network)(held_out.x)
     readable = np.isfinite(seen)
     apart = np.where(readable, np.abs(np.where(readable, seen, 0.0) - predicted), 0.0)
-    usual = CertifyConfig.accept * run.fitted.scale * run.answers.inner(held_out.x)
-    if run.answers.kind == "softmax":
-        usual = np.sqrt(2.0) * usual[:, :1]
-    tolerance = max(float(usual.max()), float(apart.max()))
+    tolerance = max(_allowed(run, held_out.x), float(apart.max()))
     scale = float(np.where(readable, predicted, 0.0).std(axis=0).max())
     return Certificate.from_deviations(
         apart,
@@ -236,6 +269,13 @@ def _certificate(run: NoisyRun, held_out: Seen, residual: FloatArray) -> Certifi
             "fitted answers": int(sum(part.y.size for part in run.seen)),
         },
     )
+
+
+def _allowed(run: NoisyRun, x: FloatArray) -> float:
+    """Return by how much the noise allows a reading at inputs ``(n, d)`` to deviate."""
+    assert run.fitted is not None
+    each = float(np.sqrt(2.0)) if run.answers.kind == "softmax" else 1.0  # of two logarithms
+    return each * CertifyConfig.accept * run.fitted.scale * float(run.answers.inner(x).max())
 
 
 def _exact_enough(run: NoisyRun, certificate: Certificate) -> bool:

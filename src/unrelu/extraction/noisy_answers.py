@@ -40,8 +40,8 @@ _READABLE = 3.0
 _NEAR_ONE = float(np.exp(-TwoLayerConfig.deepest_single))
 """What a single probability must leave to zero and one: the error of log(1 - p) grows as
 1 / (1 - p)."""
-_FLAT = 0.2
-"""Deviation of a rough fit over the spread of the answers."""
+_FLAT = 0.01
+"""Deviation of a rough fit over the spread of the readings."""
 _MOSTLY = 0.75
 """Part of the answers that must be readable where lines are searched."""
 
@@ -56,7 +56,7 @@ class Seen:
     def __len__(self) -> int:
         return len(self.x)
 
-    def part(self, which: BoolArray | IntArray) -> Seen:
+    def part(self, which: BoolArray | IntArray | slice) -> Seen:
         """Keep some rows."""
         return Seen(self.x[which], self.y[which])
 
@@ -212,23 +212,36 @@ class Answers:
 
     # ------------------------------------------------------------------ fit
 
-    def rough_fit(self, net: Layered, seen: Seen) -> Fitted:
-        """Fit in the answers' own space with one deviation for all of them.
+    def rows(self, parameters: int, effort: float) -> int:
+        """Return how many inputs give ``effort`` scalar answers a parameter, and a few more."""
+        each = self.outputs - (1 if self.kind == "softmax" else 0)
+        return int(np.ceil(effort * parameters / each)) + 16
 
-        From a random start that goes farther than a fit with the right ones, by which the many
-        answers that are nearly exact outvote all others.
+    def reading_deviation(self, seen: Seen) -> FloatArray:
+        """Return the deviation of values, logarithms or log-odds, infinite where unread."""
+        y, slope, _ = self._unlinked(seen)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.asarray(np.where(np.isfinite(y), self.deviation(seen) / slope, np.inf))
+
+    def fit_readings(self, net: Layered, seen: Seen) -> Fitted:
+        """Fit to what can be read of the answers, from a random start.
+
+        Coarsely first: by the right deviations the many answers that are nearly exact outvote
+        all others.
         """
-        flat = _FLAT * float(np.std(seen.y))
-        return fit_network(net, seen.x, seen.y, deviation=flat, link=self.kind)
+        y, _, link = self._unlinked(seen)
+        sigma, flat = self.reading_deviation(seen), _FLAT * float(np.nanstd(y))
+        y = np.nan_to_num(y)
+        rough = fit_network(net, seen.x, y, deviation=np.hypot(sigma, flat), link=link)
+        return fit_network(rough.network, seen.x, y, deviation=sigma, link=link)
 
     def fit(self, net: Layered, seen: Seen, config: FitConfig | None = None) -> Fitted:
         """Fit all parameters to answers, in the answers' own space in the end."""
         sigma = self.deviation(seen)
         if self.kind == "values":
             return fit_network(net, seen.x, seen.y, deviation=sigma, config=config)
-        y, slope, link = self._unlinked(seen)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            rough = np.where(np.isfinite(y), sigma / slope, np.inf)
+        y, _, link = self._unlinked(seen)
+        rough = self.reading_deviation(seen)
         found = fit_network(
             net, seen.x, np.nan_to_num(y), deviation=rough, link=link, config=config
         )

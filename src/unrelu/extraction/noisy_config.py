@@ -30,7 +30,7 @@ class NoisyConfig:
     fits: float = 3.0
     """Deviations that a typical residual may have where a fit explains its answers: the
     noise is measured within a factor of two."""
-    student: int = 40
+    student: int = 48
     starts: int = 3
     """Width of a network that is fitted from a random start, and how often that is tried, the
     width doubled every other time."""

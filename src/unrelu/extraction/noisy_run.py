@@ -12,6 +12,7 @@ from unrelu.core.fit import FitConfig, Fitted, Layered
 from unrelu.core.run import Run
 from unrelu.extraction.noisy_answers import Answers, Seen
 from unrelu.extraction.noisy_config import NoisyConfig
+from unrelu.extraction.noisy_follow import Against, Chords
 from unrelu.extraction.noisy_search import (
     LineUnits,
     Space,
@@ -21,7 +22,14 @@ from unrelu.extraction.noisy_search import (
     survey_line,
     with_outputs,
 )
-from unrelu.extraction.noisy_units import add_missing_unit, without_needless, without_skip
+from unrelu.extraction.noisy_student import Student
+from unrelu.extraction.noisy_units import (
+    add_missing_unit,
+    with_unit,
+    without_needless,
+    without_skip,
+    without_units,
+)
 from unrelu.extraction.price import price_noisy
 
 __all__ = ["NoisyConfig", "NoisyRun"]
@@ -41,8 +49,6 @@ the lift is right to a hundredth or better."""
 
 
 _TINY = float(np.finfo(np.float64).tiny)
-_STUDENT_ROWS = 3.0
-"""Answers of a fit from a random start over those of one that starts beside its optimum."""
 
 
 class NoisyRun:
@@ -153,7 +159,9 @@ class NoisyRun:
         are lines left to find them on, or too much is missing for nearly dead units.
         """
         with self.run.stage("trial fit") as details:
-            missing = self.rows(net.parameters) - sum(map(len, typical))
+            missing = self.answers.rows(net.parameters, self.config.effort) - sum(
+                map(len, typical)
+            )
             if missing > 0:
                 points = self.answers.reach * self.rng.standard_normal((missing, len(space.rows)))
                 typical.append(self.answers.ask(space.points(points)))
@@ -169,11 +177,6 @@ class NoisyRun:
             fitted = answers.fit(self.answers.unread(start), data, most)
             details |= {"residual": fitted.scale, "steps": fitted.steps}
         return fitted
-
-    def rows(self, parameters: int) -> int:
-        """Return how many inputs a fit of so many parameters asks for."""
-        each = self.answers.outputs - (1 if self.answers.kind == "softmax" else 0)
-        return int(np.ceil(self.config.effort * parameters / each)) + 16
 
     def read(self, net: Layered) -> Layered:
         """Return the network of the readings: of log-odds over the reference class."""
@@ -219,44 +222,12 @@ class NoisyRun:
                 details |= {"dropped": dropped}
         return fitted
 
-    # ---------------------------------------------------------------- student
-
     def student(self) -> None:
-        """Fit networks from random starts, until one explains the answers; the best is kept.
-
-        Rounded probabilities show no kinks on lines; but a fit of all parameters, in the
-        answers' own space and a little wider than needed, finds the units from anywhere.
-        """
-        width = self.config.student
-        inputs, outputs = self.answers.inputs, self.answers.outputs
-        for start in range(self.config.starts):
-            with self.run.stage("fit") as details:
-                net = self.random_network(width)
-                missing = int(_STUDENT_ROWS * self.rows(net.parameters)) - self.drawn
-                if missing > 0:
-                    low, high = np.log(self.answers.reach), 0.0
-                    scale = np.exp(self.rng.uniform(low, high, size=(missing, 1)))
-                    draw = scale * self.rng.standard_normal((missing, inputs))
-                    self.seen.append(self.answers.ask(draw))
-                    self.drawn += missing
-                    self.oracle.allowance.plan(price_noisy(inputs, outputs, width))
-                data = Seen.joined(self.seen)
-                rough = self.answers.rough_fit(net, data)
-                found = self.answers.fit(rough.network, data)
-                details |= {"residual": found.scale, "units": width, "rows": len(data)}
-            if self.fitted is None or found.rms < self.fitted.rms:
-                self.fitted = found
-            if self.explains(self.fitted):
-                break
-            width = width * 2 if start % 2 else width
-
-    def random_network(self, width: int) -> Layered:
-        """Draw a network whose units switch at typical inputs."""
-        d, m = self.answers.inputs, self.answers.outputs
-        weights = self.rng.standard_normal((width, d)) / np.sqrt(d)
-        outputs = self.rng.standard_normal((m, width)) / np.sqrt(width)
-        biases = self.rng.standard_normal(width) / np.sqrt(d)
-        return Layered((weights, outputs), (biases, np.zeros(m)), np.zeros((m, d))).normalised()
+        """Fit a network to rounded probabilities, from a random start."""
+        self.oracle.allowance.plan(
+            price_noisy(self.answers.inputs, self.answers.outputs, self.config.student)
+        )
+        self.fitted, self.seen = Student(self.answers, self.run, self.config).learn()
 
     # ------------------------------------------------------------------- all
 
@@ -264,18 +235,19 @@ class NoisyRun:
         """Take the units to all inputs, and fit everything to answers there."""
         if not space.whole:
             with self.run.stage("gradients") as details:
-                above = lifted(self.answers, self.read(net), space, self.rng, self.seen)
-                details |= {"units": len(net.biases[0])}
-            if above is None:
-                return False
-            net = self.answers.unread(above)
+                found = lifted(self.answers, self.read(net), space, self.rng, self.seen)
+                if found is None:
+                    return False
+                above, sure = found
+                details |= {"units": len(sure), "determined": int(sure.sum())}
+            net = self.answers.unread(without_units(above, ~sure, Seen.joined(self.seen).x))
         self.fit_all(net)
         return True
 
     def fit_all(self, net: Layered) -> None:
         """Fit all parameters to typical answers, units added while the residual shows them."""
         with self.run.stage("fit") as details:
-            missing = max(0, self.rows(net.parameters) - self.drawn)
+            missing = max(0, self.answers.rows(net.parameters, self.config.effort) - self.drawn)
             draw = self.rng.standard_normal((missing, self.answers.inputs))
             # What a lift asked lies at few places: it says little beside typical inputs.
             self.seen = (
@@ -322,15 +294,54 @@ class NoisyRun:
                 found.append(draw + (beyond - height)[:, None] * w)
         return np.concatenate(found)
 
-    def follow(self, failed: Seen) -> None:
-        """Fit again with what a certificate asked, and look for what that shows."""
+    def follow(self, failed: Seen, against: Against) -> bool:
+        """Go on from what contradicts the network; whether that changed it.
+
+        Units are searched on chords. Where these show none, wrong slopes may be why: then it is
+        fitted again, with what a certificate asked.
+        """
         assert self.fitted is not None
         self.seen.append(failed)
-        data = Seen.joined(self.seen)
-        with self.run.stage("fit"):
-            self.fitted = self.answers.fit(self.with_skip(self.fitted.network), data)
+        width = len(self.fitted.network.biases[0])
+        while len(self.fitted.network.biases[0]) < width + self.config.additions:
+            with self.run.stage("residual search") as details:
+                grown = self.with_unit_towards(against)
+                details |= {"found": grown is not None}
+            if grown is None:
+                break
+            self.fit_more(grown)
+        if len(self.fitted.network.biases[0]) == width:
+            if len(failed) == 0:
+                return False
+            self.fit_more(self.fitted.network)
         self.signs = False
+        data = Seen.joined(self.seen)
         self.fitted = self.complete(self.answers, self.fitted, data, spare=True)
+        return True
+
+    def with_unit_towards(self, against: Against) -> Layered | None:
+        """Return the network with the first unit on a chord to one of some answers."""
+        assert self.fitted is not None
+        net, data = self.with_skip(self.fitted.network), Seen.joined(self.seen)
+        chords = Chords(self.answers, self.read(net), data, against.tolerance)
+        left = against.seen.x[chords.missed(against.seen)]
+        for bad in left[: self.config.patience]:
+            unit = chords.unit_towards(bad)
+            if unit is not None:
+                row, bias, outputs = unit
+                if self.answers.kind == "softmax":
+                    outputs = np.insert(outputs, self.answers.reference, 0.0)
+                return with_unit(net, row, bias, outputs)
+        return None
+
+    def fit_more(self, net: Layered) -> None:
+        """Fit with answers on both sides of every hyperplane."""
+        with self.run.stage("fit") as details:
+            data = Seen.joined(self.seen)
+            self.seen.append(self.answers.ask(self.beside(net, data.x)))
+            data = Seen.joined(self.seen)
+            self.fitted = self.answers.fit(self.with_skip(net), data)
+            details |= {"residual": self.fitted.scale, "rows": len(data)}
 
     @staticmethod
     def with_skip(net: Layered) -> Layered:

@@ -240,10 +240,12 @@ def units_from_layered(net: Layered) -> Units:
 
 def lifted(
     answers: Answers, net: Layered, space: Space, rng: np.random.Generator, seen: list[Seen]
-) -> Layered | None:
+) -> tuple[Layered, BoolArray] | None:
     """Return the network on all inputs, from derivatives across the subspace at roomy points.
 
-    ``net`` has one output a reading. None where there is no room for them.
+    ``net`` has one output a reading. Beside it: which units' normals these determine, ``(k,)``.
+    A unit that none of the points switches cannot be told from the affine part. None where there
+    is no room for derivatives.
     """
 
     def ask(points: FloatArray) -> FloatArray:
@@ -253,11 +255,7 @@ def lifted(
 
     units = units_from_layered(net)
     size = len(units.outputs) + units.count
-    # The choice among candidates costs the square of their number times the outputs.
     refine = RefineConfig()
-    refine = dataclasses.replace(
-        refine, candidates=max(32, refine.candidates // len(units.outputs))
-    )
     if answers.kind != "values":  # farther out probabilities underflow
         refine = dataclasses.replace(refine, outward=TwoLayerConfig.log_odds_outward)
     found = lift_units(
@@ -271,4 +269,9 @@ def lifted(
         refine=refine,
         readable=answers.well_inside,
     )
-    return None if found is None else layered_from_units(found[0])
+    if found is None:
+        return None
+    above, covariance = found
+    variance = np.diagonal(covariance)[len(above.outputs) :] * len(space.across)
+    sure = np.sqrt(np.maximum(variance, 0.0)) < SAME * np.linalg.norm(above.weights, axis=1)
+    return layered_from_units(above), np.asarray(sure)

@@ -11,13 +11,20 @@ from unrelu.core.fit import FitConfig, Fitted, Layered, gain_by_chance
 from unrelu.extraction.noisy_answers import Answers, Seen
 from unrelu.extraction.noisy_search import SAME, apart
 
-_SUSPECT = 10.0
-"""A unit is tried to be left out where that moves answers by fewer of their deviations."""
+_SUSPECT = 100.0
+"""A unit is tried to be left out where that moves answers by fewer of their deviations, all
+hyperplanes given: one beside another is made up for by moving that, too."""
 _SAME_NORMAL = 0.99
 """Cosine above which a unit is one that was tried before."""
 _TINY = float(np.finfo(np.float64).tiny)
 
-__all__ = ["add_missing_unit", "without_needless", "without_skip"]
+__all__ = [
+    "add_missing_unit",
+    "with_unit",
+    "without_needless",
+    "without_skip",
+    "without_units",
+]
 
 _CANDIDATES = 2000
 """Random hyperplanes compared where a unit is missing: in eight dimensions the best of so many
@@ -47,17 +54,17 @@ def add_missing_unit(
     sigma = np.median(answers.deviation(seen), axis=0)
     if answers.kind != "values":
         sigma = np.median(answers.inner(seen.x), axis=0)
-    skip = net.skip
-    grown = Layered(
-        (
-            np.concatenate([net.weights[0], w[best : best + 1]]),
-            np.concatenate([net.weights[1], (outputs[best] * sigma)[:, None]], axis=1),
-        ),
-        (np.append(net.biases[0], b[best]), net.biases[1]),
-        skip,
-    )
+    grown = with_unit(net, w[best], float(b[best]), outputs[best] * sigma)
     again = answers.fit(grown, seen)
     return again if _worth(answers, fitted, again, seen) else None
+
+
+def with_unit(net: Layered, row: FloatArray, bias: float, outputs: FloatArray) -> Layered:
+    """Return the network plus ``u relu(w x + b)``."""
+    (w, u), (b, c) = net.weights, net.biases
+    return Layered(
+        (np.vstack([w, row]), np.column_stack([u, outputs])), (np.append(b, bias), c), net.skip
+    )
 
 
 def _worth(answers: Answers, few: Fitted, more: Fitted, seen: Seen) -> bool:
@@ -130,7 +137,7 @@ def _contributions(net: Layered, x: FloatArray) -> FloatArray:
     return np.asarray(smaller * size)
 
 
-def _without(net: Layered, gone: BoolArray, x: FloatArray) -> Layered:
+def without_units(net: Layered, gone: BoolArray, x: FloatArray) -> Layered:
     """Drop units; those that are mostly on at x leave their affine part to the skip term."""
     on = gone & (np.median(x @ net.weights[0].T + net.biases[0], axis=0) > 0)
     u, kept = net.weights[1], ~gone
@@ -145,17 +152,18 @@ def _without(net: Layered, gone: BoolArray, x: FloatArray) -> Layered:
     )
 
 
-def _losses(answers: Answers, net: Layered, x: FloatArray) -> FloatArray:
+def _losses(net: Layered, x: FloatArray, sigma: FloatArray) -> FloatArray:
     """Return what the sum of squares rises by without each unit, hyperplanes given, ``(k,)``.
 
-    All other outputs and the affine part are solved for anew. Per scalar answer.
+    All other outputs and the affine part are solved for anew. Per scalar answer, whose deviation
+    is ``sigma``, ``(n, 1)``.
     """
     hidden = np.maximum(x @ net.weights[0].T + net.biases[0], 0.0)
     k = hidden.shape[1]
     features = np.concatenate([x, np.ones((len(x), 1)), hidden], axis=1)
     features = features[: max(2000, 4 * features.shape[1])]  # enough to tell
-    sigma = np.mean(answers.inner(x[: len(features)]), axis=1, keepdims=True)
-    triangle: FloatArray = np.asarray(np.linalg.qr(features / sigma, mode="r"))[-k:, -k:]
+    weighted = features / sigma[: len(features)]
+    triangle: FloatArray = np.asarray(np.linalg.qr(weighted, mode="r"))[-k:, -k:]
     _, values, right = np.linalg.svd(triangle)
     values = np.maximum(values, np.finfo(np.float64).eps * values.max(initial=_TINY))
     spread = ((right.T / values) ** 2).sum(axis=1)  # large for two units on one hyperplane
@@ -172,22 +180,25 @@ def _shadows(net: Layered, unit: int) -> bool:
     return any(apart(w[unit], b[unit], w[j], b[j]) < 2.0 * SAME for j in larger)
 
 
-def without_needless(answers: Answers, fitted: Fitted, seen: Seen) -> tuple[Fitted, int]:
+def without_needless(
+    answers: Answers, fitted: Fitted, seen: Seen, *, thorough: bool = True
+) -> tuple[Fitted, int]:
     """Drop units that answers do not need; returns how many.
 
     Those whose kink moves no answer by its deviation go at once. Others that are small are left
-    out in turn, the least first, and stay out where a fit without them is as good.
+    out in turn, the least first, and stay out where a fit without them is as good; where that is
+    not to be ``thorough``, up to the first that is needed.
     """
     dropped = 0
     net = fitted.network.normalised()
     small = _contributions(net, seen.x) < float(np.median(answers.inner(seen.x)))
     if small.any():
-        fitted = answers.fit(_without(net, small, seen.x), seen)
+        fitted = answers.fit(without_units(net, small, seen.x), seen)
         dropped = int(small.sum())
     needed: list[FloatArray] = []
     while len(fitted.network.biases[0]):
         net = fitted.network
-        loss = _losses(answers, net, seen.x)
+        loss = _losses(net, seen.x, np.mean(answers.inner(seen.x), axis=1, keepdims=True))
         suspects = [
             j
             for j in np.argsort(loss)
@@ -197,9 +208,11 @@ def without_needless(answers: Answers, fitted: Fitted, seen: Seen) -> tuple[Fitt
         if not suspects:
             break
         gone = np.arange(len(loss)) == suspects[0]
-        again = answers.fit(_without(net, gone, seen.x), seen)
+        again = answers.fit(without_units(net, gone, seen.x), seen)
         if _worth(answers, again, fitted, seen):
             needed.append(net.weights[0][suspects[0]])
+            if not thorough:
+                break
         else:
             fitted, dropped = again, dropped + 1
     return fitted, dropped

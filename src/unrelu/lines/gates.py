@@ -184,19 +184,17 @@ def select_pieces(rows: FloatArray, std: FloatArray, surplus: float) -> IntArray
     level = np.sqrt((scaled**2).sum(axis=(0, 1)) / p)
     level[level == 0] = 1.0
     scaled = scaled / level
-    covariance = 1e8 * np.eye(size)
+    moved = 1e8 * scaled  # rows times their covariance
     chosen: list[int] = []
     open_ = np.ones(p, dtype=bool)
     for _ in range(wanted):
-        moved = scaled @ covariance
         blocks = np.eye(m) + moved @ scaled.transpose(0, 2, 1)
         gain = np.linalg.slogdet(blocks)[1]
         best = int(np.argmax(np.where(open_, gain, -np.inf)))
         chosen.append(best)
         open_[best] = False
         factor = np.linalg.solve(blocks[best], moved[best])
-        covariance -= moved[best].T @ factor
-        covariance = 0.5 * (covariance + covariance.T)
+        moved = moved - (moved @ scaled[best].T) @ factor
     return np.sort(np.array(chosen))
 
 
