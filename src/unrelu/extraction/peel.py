@@ -74,7 +74,7 @@ from unrelu.extraction.deep_session import Session
 from unrelu.extraction.peel_end import certified, close, contradicted, sharpen
 from unrelu.extraction.peel_find import complete, find_rows
 from unrelu.extraction.peel_layer import Layer
-from unrelu.extraction.peel_orient import orient
+from unrelu.extraction.peel_orient import EXPLAINED, orient
 from unrelu.extraction.peel_result import AnyDepthResult
 from unrelu.extraction.peel_rows import Row
 from unrelu.extraction.peel_run import MOST_LINES, Peeling
@@ -89,8 +89,6 @@ from unrelu.result import Certificate, Status
 
 __all__ = ["AnyDepthResult", "Ended", "extract_any_depth", "peel_over"]
 
-EXPLAINED = 0.97
-"""Part of the gradients that a layer's rows must explain before the next is looked for."""
 LAST, MOSTLY = 0.98, 0.5
 """Part of the answers that a regression on a layer must explain for it to be the last; where
 nearly all kinks are explained, as many as gradients, most of the answers are enough."""
@@ -180,7 +178,7 @@ def peel(run: Peeling, depth: int | None) -> Pass:
                 bad,
                 good,
             )
-        prefix = prefix.with_layer(*layer.arrays())
+        prefix = layer.over(prefix)
     return Pass(None, f"more than {MOST_LAYERS} hidden layers", nothing, nothing)
 
 
@@ -260,7 +258,7 @@ def peel_over(session: Session, rows: Rows | None = None, *, depth: int | None =
     for row, std, anchor in zip(theta, rows.std, rows.anchors, strict=True):
         layer.rows.append(Row(row, known, float(std), 1, anchor[None]))
     run.layers.append(layer)
-    run.deepest = run.prefix.with_layer(*layer.arrays())
+    run.deepest = layer.over(run.prefix)
     return _begin(run) or _rounds(run, depth)
 
 

@@ -187,11 +187,11 @@ class Peeling:
     def settle(self) -> None:
         """Take what a pass has found as known, its last layer included."""
         last = self.layers[self.prefix.depth]
-        self.deepest = self.prefix.with_layer(*last.arrays()) if last.rows else self.prefix
+        self.deepest = last.over(self.prefix) if last.rows else self.prefix
 
     def open_kinks(self, number: int, layer: Layer, closed: Closed | None) -> float:
         """Return the part of all kinks that no unit up to this layer explains, and tell."""
-        left, total = self.unexplained(self.prefix.with_layer(*layer.arrays()))
+        left, total = self.unexplained(layer.over(self.prefix))
         share = 0.0 if closed is None else closed.share
         self.session.progress.update(
             f"hidden layer {number + 1}",

@@ -106,7 +106,7 @@ def close_layers(
     # Where a unit is on whose weight is not known, no surface of the row was met: it is on one
     # side there, and what the weight adds is linear in that unit's height.
     beyond: BoolArray = np.asarray(((heights > 0)[:, None, :] & unknown[None]).any(axis=2))
-    told: BoolArray = np.asarray(~(beyond.any(axis=1) & (len(blind) > MOST_BLIND)))
+    told = prefix.sure(points) & ~(beyond.any(axis=1) & (len(blind) > MOST_BLIND))
     if told.sum() < SURPLUS * columns:
         return None
     heights, answers, points, beyond = heights[told], answers[told], points[told], beyond[told]
