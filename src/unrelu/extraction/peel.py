@@ -368,8 +368,8 @@ def _result(run: Peeling, end: Ended) -> AnyDepthResult:
         hidden_layers=len(found),
         numbers=np.concatenate([np.empty(0), *(rows.ravel() for rows in found)]),
         signed=np.array([float(layer.oriented) for layer in layers]),
-        confirmed=np.array([float(layer.confirmed) for layer in layers]),
-        places=np.array([float(layer.places) for layer in layers]),
+        confirmed=np.array([float(layer.confirmed[0]) for layer in layers]),
+        places=np.array([float(layer.confirmed[1]) for layer in layers]),
         explains=np.array([layer.explains for layer in layers]),
         lines=len(run.traced),
         noise=session.noise_of_target(),
@@ -381,7 +381,7 @@ def _told(layers: list[Layer]) -> str:
     """Say in words which layers were found."""
     parts = [
         f"layer {i + 1} with {len(layer.rows)} units "
-        f"({layer.confirmed} of {layer.places} places confirmed, "
+        f"({layer.confirmed[0]} of {layer.confirmed[1]} places confirmed, "
         f"{'signs known' if layer.oriented else 'signs open'})"
         for i, layer in enumerate(layers)
     ]

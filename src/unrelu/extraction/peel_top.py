@@ -148,27 +148,19 @@ def _oriented(
     columns = (a[:, clear, None] * half[:, None, :]).reshape(n, -1).T
     found = sign_patterns(columns, linear[clear].ravel(), keep=1)
     sign = found.patterns[0]
-    for j, k in np.argwhere(unknown):
-        rest = linear[k] - a[:, k] @ (half * sign[:, None])
-        if side[j] == sign[j]:  # on wherever k is
-            a[j, k] = float(rest @ half[j] / (2.0 * sign[j] * (half[j] @ half[j])))
-        else:  # off wherever k is: any weight that is low enough
-            on = heights[:, k] > 0.0
-            z = sign[j] * (heights[on] @ a[j] + b[j])
-            steep = (np.maximum(z, 0.0) / heights[on, k]).max(initial=0.0)
-            a[j, k] = -sign[j] * (1.0 + 2.0 * float(steep))
-    hidden = unknown & (side != sign)[:, None]
-    rest = linear - np.where(hidden, 0.0, a).T @ (half * sign[:, None])
     on_side = unknown & (side == sign)[:, None]
-    rest -= np.where(on_side, a, 0.0).T @ (half * sign[:, None])
-    constant = constant - (half * sign[:, None]).T @ b
+    pull = half * sign[:, None]
+    a = _filled(a, b, unknown, on_side, linear, pull, sign, heights)
+    # A unit counts twice where it is on, and a weight that was open counts only there.
+    rest = linear - (np.where(unknown, 0.0, a) + 2.0 * np.where(on_side, a, 0.0)).T @ pull
+    constant = constant - pull.T @ b
     weights = [*prefix.weights, a * sign[:, None]]
     biases = [*prefix.biases, b * sign]
     size = max(float(np.linalg.norm(linear)), float(np.linalg.norm(columns)))
     outer = 2.0 * half.T
     carriers = 0
     skip = None
-    if found.remainders[0] > LEFT * size:
+    if np.linalg.norm(rest) > LEFT * size:
         if prefix.depth:
             rows, columns = _carriers(rest)
             carriers = len(rows)
@@ -179,6 +171,44 @@ def _oriented(
             skip = rest.T
     network = ReLUNetwork([*weights, outer], [*biases, constant], skip)
     return network, _free(network, carriers), carriers
+
+
+def _filled(
+    a: FloatArray,
+    b: FloatArray,
+    unknown: BoolArray,
+    on_side: BoolArray,
+    linear: FloatArray,
+    pull: FloatArray,
+    sign: FloatArray,
+    heights: FloatArray,
+) -> FloatArray:
+    """Fill in the weights that are not known, ``(n, w)``.
+
+    A row that is on wherever unit k is has its weight in the linear term, if no other row has.
+    Where that would not leave it on, or it is to be off, any weight that is large enough does.
+
+    Parameters
+    ----------
+    on_side
+        Unknown weights to units where the row is on.
+    pull
+        Half of the outgoing weights, times the signs, ``(n, m)``.
+    """
+    a = a.copy()
+    for k in np.flatnonzero(on_side.any(axis=0)):
+        j = int(np.flatnonzero(on_side[:, k])[0])
+        rest = linear[k] - np.where(unknown[:, k], 0.0, a[:, k]) @ pull
+        a[j, k] = float(rest @ pull[j] / (2.0 * (pull[j] @ pull[j])))
+    for j in np.flatnonzero(unknown.any(axis=1)):
+        way = sign[j] if on_side[j].any() else -sign[j]
+        for k in np.flatnonzero(unknown[j]):
+            on = heights[:, k] > 0.0
+            short = -way * (heights[on] @ a[j] + b[j])
+            steep = float((short / heights[on, k]).max(initial=0.0))
+            if steep > FITS or way != sign[j]:
+                a[j, k] += way * (1.0 + 2.0 * steep)
+    return a
 
 
 def _carriers(rest: FloatArray) -> tuple[FloatArray, FloatArray]:
