@@ -68,7 +68,7 @@ from unrelu.core.explain import explained
 from unrelu.core.run import Run
 from unrelu.extraction.deep_answers import NotFinite
 from unrelu.extraction.deep_certify import DeepCertifyConfig, Verdict
-from unrelu.extraction.deep_numbers import TRIES
+from unrelu.extraction.deep_numbers import READ, TRIES
 from unrelu.extraction.deep_rows import Rows
 from unrelu.extraction.deep_session import Session
 from unrelu.extraction.peel_end import certified, close, contradicted, sharpen
@@ -313,8 +313,6 @@ def _rounds(run: Peeling, depth: int | None) -> Ended:
                     bad, good = verdict.points[over > 1.0], verdict.points[over <= 1.0]
         if turn % 3 < 2 and len(bad) and len(good):
             run.between(bad, good)
-        elif len(run.traced) >= MOST_LINES and len(bad) == 0:
-            break
         else:
             run.trace_line()
     message = ("" if verdict is None else verdict.message) or reached.message or _DISAGREE
@@ -337,7 +335,7 @@ def _explaining(run: Peeling, closed: Closed) -> tuple[ReLUNetwork, FloatArray, 
     A fit that lacks a unit bends all others: what it misses would lead nowhere.
     """
     bad, good = contradicted(run, closed.network)
-    if closed.share >= LAST:
+    if closed.share >= LAST and len(contradicted(run, closed.network, READ)[0]) == 0:
         network = sharpen(run, closed)
         missed, explained_ones = contradicted(run, network)
         if len(missed) <= len(bad):

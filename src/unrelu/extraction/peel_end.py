@@ -40,13 +40,15 @@ def sharpen(run: Peeling, closed: Closed) -> ReLUNetwork:
     return polished.network
 
 
-def contradicted(run: Peeling, network: ReLUNetwork) -> tuple[FloatArray, FloatArray]:
+def contradicted(
+    run: Peeling, network: ReLUNetwork, limit: float = FITTING
+) -> tuple[FloatArray, FloatArray]:
     """Return the inputs whose answers the network does not explain, and those it does."""
     x, y = run.session.oracle.stored()
     norms, scale = np.linalg.norm(x, axis=1), run.session.domain.scale
     spread = y[norms <= TRUSTED * scale].std(axis=0)
     # What is exact near typical inputs grows with the input elsewhere.
-    allowed = FITTING * np.maximum(1.0, norms / scale)[:, None] * spread
+    allowed = limit * np.maximum(1.0, norms / scale)[:, None] * spread
     over = (np.abs(network(x) - y) > allowed).any(axis=1)
     return x[over], x[~over]
 

@@ -20,7 +20,7 @@ from unrelu.extraction.peel_rows import (
 )
 from unrelu.extraction.peel_run import Peeling
 from unrelu.extraction.peel_top import MOST_BLIND
-from unrelu.extraction.peel_walk import follow, undetermined
+from unrelu.extraction.peel_walk import follow, taken_in, undetermined
 from unrelu.extraction.peel_weights import complete_row
 from unrelu.extraction.prefix import Prefix
 
@@ -55,7 +55,11 @@ def find_rows(run: Peeling, layer: Layer, prefix: Prefix) -> int:
     grouped = group_rows(readings, layer.rows)
     layer.rows = [
         row if row is old else refit_row(row, prefix)
-        for row, old in zip(grouped, layer.rows, strict=False)
+        for row, old in zip(
+            [r if r.known.all() else taken_in(r, open_ones, prefix) for r in grouped],
+            layer.rows,
+            strict=False,
+        )
     ]
     fresh = [
         r

@@ -197,7 +197,7 @@ def _filled(
     """
     a = a.copy()
     for k in np.flatnonzero(on_side.any(axis=0)):
-        j = int(np.flatnonzero(on_side[:, k])[0])
+        j = on_side[:, k].argmax()
         rest = linear[k] - np.where(unknown[:, k], 0.0, a[:, k]) @ pull
         a[j, k] = float(rest @ pull[j] / (2.0 * (pull[j] @ pull[j])))
     for j in np.flatnonzero(unknown.any(axis=1)):

@@ -12,6 +12,8 @@ linear in the row (a, b) and the scales :math:`\lambda_i`, of which the first is
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
@@ -19,9 +21,10 @@ from unrelu.extraction.deep_numbers import ALIKE, FAINT, PLAIN, READ
 from unrelu.extraction.peel_lines import Crossings, row_space
 from unrelu.extraction.peel_rows import Row
 from unrelu.extraction.peel_run import Peeling
+from unrelu.extraction.peel_surfaces import SPARE
 from unrelu.extraction.prefix import Prefix
 
-__all__ = ["combined_row", "follow", "undetermined"]
+__all__ = ["combined_row", "follow", "taken_in", "undetermined"]
 
 AGREE = READ
 """What of the equations may be left, beside the errors of the normals."""
@@ -80,6 +83,40 @@ def combined_row(points: FloatArray, normals: FloatArray, prefix: Prefix) -> Row
     if not known[-1] or (seen.on[0] & ~known[:-1]).any() or size == 0.0:
         return None
     return Row(theta / size, known, FAINT * AGREE / size, count, points)
+
+
+def taken_in(row: Row, crossings: Crossings, prefix: Prefix) -> Row:
+    """Read weights of a row that are not known from crossings that only it explains.
+
+    With so few unknowns a crossing tells whether it is the row's, however few gradients are
+    independent there.
+    """
+    seen = prefix.view(crossings.points)
+    for i in np.flatnonzero(seen.sure & (seen.on & ~row.known[:-1]).any(axis=1)):
+        on = seen.on[i]
+        fresh = np.flatnonzero(on & ~row.known[:-1])
+        if len(fresh) == 0:
+            continue
+        jacobian, heights = seen.jacobian[i], seen.heights[i]
+        basis = row_space(jacobian[on])
+        if len(basis) < len(fresh) + SPARE:
+            continue
+        far = 1.0 + float(np.linalg.norm(crossings.points[i]))
+        told = np.append(basis @ (row.theta[:-1] @ jacobian), row.value(heights[None])[0] / far)
+        matrix = np.zeros((len(told), len(fresh) + 1))
+        matrix[:-1, :-1], matrix[-1, :-1] = basis @ jacobian[fresh].T, heights[fresh] / far
+        matrix[:-1, -1] = -basis @ crossings.normals[i]
+        s = np.linalg.svd(matrix, compute_uv=False)
+        if s[-1] < WELL * s[0]:
+            continue
+        solution = np.linalg.lstsq(matrix, -told, rcond=None)[0]
+        if np.abs(matrix @ solution + told).max() > AGREE * np.abs(solution[-1]):
+            continue
+        theta, known = row.theta.copy(), row.known.copy()
+        theta[fresh], known[fresh] = solution[:-1], True
+        row = dataclasses.replace(row, theta=theta, known=known, members=row.members + 1)
+        row = row.seen_at(crossings.points[[i]])
+    return row
 
 
 def _beyond(x: FloatArray, n: FloatArray, prefix: Prefix) -> tuple[FloatArray, FloatArray]:
