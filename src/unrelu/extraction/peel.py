@@ -68,7 +68,7 @@ from unrelu.core.explain import explained
 from unrelu.core.run import Run
 from unrelu.extraction.deep_answers import NotFinite
 from unrelu.extraction.deep_certify import DeepCertifyConfig, Verdict
-from unrelu.extraction.deep_numbers import READ, TRIES
+from unrelu.extraction.deep_numbers import TRIES
 from unrelu.extraction.deep_rows import Rows
 from unrelu.extraction.deep_session import Session
 from unrelu.extraction.peel_end import certified, close, contradicted, sharpen
@@ -332,10 +332,10 @@ def _numbers_known(layers: Sequence[Layer]) -> int:
 def _explaining(run: Peeling, closed: Closed) -> tuple[ReLUNetwork, FloatArray, FloatArray]:
     """Return the network, fitted where that helps, and the inputs that it misses and explains.
 
-    A fit that lacks a unit bends all others: what it misses would lead nowhere.
+    Most answers are typical of what is known, and a fit to them is taken if it misses no more.
     """
     bad, good = contradicted(run, closed.network)
-    if closed.share >= LAST and len(contradicted(run, closed.network, READ)[0]) == 0:
+    if closed.share >= LAST:
         network = sharpen(run, closed)
         missed, explained_ones = contradicted(run, network)
         if len(missed) <= len(bad):

@@ -75,6 +75,9 @@ def combined_row(points: FloatArray, normals: FloatArray, prefix: Prefix) -> Row
     solution = span[:rank].T @ ((left.T @ wanted)[:rank] / s[:rank])
     if np.abs(matrix @ solution - wanted).max() > AGREE:
         return None
+    # What the Jacobian takes to nothing fits any crossing.
+    if (np.abs(solution[w + 1 :]) < AGREE).any():
+        return None
     told = np.linalg.norm(span[rank:], axis=0) <= FAINT
     theta, known = np.zeros(prefix.width + 1), np.zeros(prefix.width + 1, dtype=bool)
     known[columns], known[-1] = told[:w], told[w]
