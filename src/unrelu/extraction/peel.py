@@ -34,6 +34,7 @@ The loop
 the view through known layers               :class:`unrelu.extraction.prefix.Prefix`
 lines, kinks, jumps of the gradient         :mod:`unrelu.extraction.peel_lines`
 rows: read, grouped, tested elsewhere       :mod:`unrelu.extraction.peel_find`, ``peel_rows``
+rows that no crossing tells alone           :mod:`unrelu.extraction.peel_walk`
 weights that no crossing has shown          :mod:`unrelu.extraction.peel_weights`
 signs: the sparsest combination of rows     :mod:`unrelu.extraction.peel_orient`, ``peel_signs``
 signs of a layer wider than the input       :mod:`unrelu.extraction.peel_surfaces`
@@ -44,9 +45,13 @@ all fitted, contradictions, certificate     :mod:`unrelu.extraction.peel_end`
 Units that are hard
 -------------------
 - Rarely on or rarely off, in any layer: where gradients or answers do not fit what is known,
-  the way from there to an input that fits is traced; it crosses the missing surface.
+  the way from there to an input that fits is traced; it crosses the missing surface. Every
+  other line goes where few units of the last known layer are on: of units whose weights are
+  mostly of one sign it crosses the surfaces that no typical input comes near
+  (:mod:`unrelu.extraction.peel_few`).
 - A weight between two units that are never on together at the surface: in the last hidden
-  layer a regression tells which side the row is on there, and the weight; below it is zero.
+  layer a regression tells which side the row is on there, and the weight; below it nothing is
+  read, tested or fitted at inputs where that weight counts.
 - Always on in the last hidden layer: part of the linear term, held by two units per output.
 - Always on below it: nothing shows its row. The gradients that remain unexplained tell, and
   the result is PARTIAL.

@@ -17,25 +17,19 @@ import dataclasses
 import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
-from unrelu.extraction.deep_numbers import ALIKE, FAINT, PLAIN, READ
+from unrelu.extraction.deep_numbers import FAINT, TRIES
 from unrelu.extraction.peel_lines import Crossings, row_space
-from unrelu.extraction.peel_rows import Row
+from unrelu.extraction.peel_rows import AGREE, WELL, Row
 from unrelu.extraction.peel_run import Peeling
 from unrelu.extraction.peel_surfaces import SPARE
+from unrelu.extraction.peel_weights import BEYOND
 from unrelu.extraction.prefix import Prefix
 
 __all__ = ["combined_row", "follow", "taken_in", "undetermined"]
 
-AGREE = READ
-"""What of the equations may be left, beside the errors of the normals."""
-WELL = ALIKE
-"""Singular values below this part of the largest tell nothing."""
-BEYOND = PLAIN
-"""How far beyond a unit's switch the line is drawn, over the norm of the input."""
 WINDOW = 10.0
-"""Half-length of that line, in such distances: a surface that bends is not far."""
-STEPS = 6
-"""Switches crossed at most: each tells one number or more."""
+"""Half-length of the line beyond a switch over its distance from it: a surface that bends there
+is not far."""
 
 
 def undetermined(crossings: Crossings, prefix: Prefix) -> BoolArray:
@@ -163,7 +157,7 @@ def follow(run: Peeling, x: FloatArray, n: FloatArray, prefix: Prefix) -> Row | 
     """Follow a unit's surface from a crossing until its row is told."""
     points, normals = [x], [n]
     ends: list[tuple[FloatArray, FloatArray, float]] = []
-    for _ in range(STEPS):
+    for _ in range(_open(points, prefix) + TRIES):  # each switch tells one number or more
         at, along = points[-1], normals[-1]
         ends += [
             (p, along, float(step)) for p, step in zip(*_beyond(at, along, prefix), strict=True)
