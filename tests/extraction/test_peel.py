@@ -8,10 +8,13 @@ import pytest
 from unrelu import planted
 from unrelu._types import FloatArray
 from unrelu.extraction.peel import extract_any_depth
+from unrelu.extraction.peel_few import where_few_are_on
+from unrelu.extraction.peel_layer import Layer
 from unrelu.extraction.peel_lines import Crossings, Pieces
 from unrelu.extraction.peel_rows import Row, group_rows, onto_surface, read_rows, refit_row
 from unrelu.extraction.peel_signs import orient_rows
 from unrelu.extraction.peel_top import close_layers
+from unrelu.extraction.peel_walk import combined_row, taken_in, undetermined
 from unrelu.extraction.prefix import Prefix
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles import connect
@@ -65,6 +68,42 @@ def test_an_empty_prefix_is_the_identity() -> None:
     np.testing.assert_array_equal(view.heights, x)
     np.testing.assert_array_equal(view.jacobian, np.broadcast_to(np.eye(4), (3, 4, 4)))
     assert np.isinf(Prefix(4).switches(x, x)).all()
+
+
+def test_where_a_weight_that_is_not_known_counts_nothing_is_sure() -> None:
+    network = planted.random_network(7, 6, 5, 1, rng=0)
+    unknown = np.zeros((5, 6), dtype=bool)
+    unknown[2, 3] = True
+    prefix = known(network, 1).with_layer(network.weights[1], network.biases[1], unknown)
+    x = np.random.default_rng(1).standard_normal((200, 7))
+    off = known(network, 1).heights(x)[:, 3] == 0.0
+    assert 0 < off.sum() < 200
+    np.testing.assert_array_equal(prefix.sure(x), off)
+    np.testing.assert_array_equal(prefix.view(x).sure, off)
+    assert known(network, 2).sure(x).all()
+    row = true_rows(network, 1)[0]
+    above = Row(np.append(np.ones(5), -0.5), np.ones(6, dtype=bool), 0.0, 1, row.places)
+    points, _ = onto_surface(above, prefix, x)
+    assert (known(network, 1).heights(points)[:, 3] == 0.0).all()
+
+
+def test_units_that_no_typical_input_switches_do_where_few_units_are_on() -> None:
+    constant, switched = 0, 0
+    for seed in range(8):
+        network = planted.random_network(20, 10, 10, 1, rng=seed)
+        prefix = known(network, 1)
+        x = np.random.default_rng(seed).standard_normal((400, 20))
+        moved = where_few_are_on(prefix, x, np.random.default_rng(seed))
+        on, later = (
+            (prefix.heights(p) @ network.weights[1].T + network.biases[1] > 0.0).mean(axis=0)
+            for p in (x, moved)
+        )
+        never = (on == 0.0) | (on == 1.0)
+        constant += int(never.sum())
+        switched += int((never & (later > 0.0) & (later < 1.0)).sum())
+        assert prefix.view(moved).on.mean() < 0.3  # one to four of ten
+    assert constant > 0
+    assert switched == constant
 
 
 # ----------------------------------------------------------------------- rows
@@ -126,6 +165,56 @@ def test_a_place_of_another_unit_does_not_spoil_a_row() -> None:
     size = np.linalg.norm(fitted.theta)
     error = np.abs(fitted.theta / size - true.theta / np.linalg.norm(true.theta)).max()
     assert error < 1e-11  # places are on the surface to 1e-12, and there are enough of them
+
+
+def row_gap(row: Row, true: Row) -> float:
+    """How far a row is from a true one, up to a factor, where it is known."""
+    mine, other = row.theta[row.known], true.theta[row.known]
+    factor = (mine[:-1] @ other[:-1]) / (other[:-1] @ other[:-1])
+    return float(np.abs(mine - factor * other).max())
+
+
+def test_crossings_that_tell_too_little_alone_tell_a_row_together() -> None:
+    # Behind a layer of which four units are on, eight gradients have four directions.
+    network = planted.random_network(12, 6, 12, 5, 1, rng=3)
+    prefix = known(network, 2)
+    some = crossings_of(network, 2, 1, 40, 0)
+    short = some.kept(undetermined(some, prefix))
+    assert len(short) > 10
+    assert read_rows(short, prefix) == []
+    row = combined_row(short.points, short.normals, prefix)
+    assert row is not None
+    # Exact normals times a condition of 1e4 at most.
+    assert row_gap(row, true_rows(network, 2)[1]) < 1e-9
+    mixed = crossings_of(network, 2, 3, 40, 1)
+    assert len(mixed) > 10
+    points, normals = (np.concatenate(pair) for pair in (
+        (short.points, mixed.points), (short.normals, mixed.normals)
+    ))  # fmt: skip
+    assert combined_row(points, normals, prefix) is None  # two units are no row
+
+
+def test_a_crossing_tells_the_missing_weight_of_its_own_row_alone() -> None:
+    network = planted.random_network(12, 10, 12, 5, 1, rng=4)
+    prefix = known(network, 2)
+    true = true_rows(network, 2)[0]
+    known_ones = true.known.copy()
+    known_ones[3] = False
+    theta = np.where(known_ones, true.theta, 0.0)
+    gap = Row(theta, known_ones, 1e-12, 1, true.places)
+    own, other = crossings_of(network, 2, 0, 60, 0), crossings_of(network, 2, 1, 60, 1)
+    assert not taken_in(gap, other, prefix).known[3]
+    filled = taken_in(gap, own, prefix)
+    assert filled.known.all()
+    assert row_gap(filled, true) < 1e-9
+
+
+def test_a_row_that_is_missed_later_does_not_stand() -> None:
+    layer, row = Layer(), true_rows(planted.random_network(4, 3, 1, rng=0), 0)[0]
+    layer.rows.append(row)
+    assert layer.stands(row, 5, 6, 0.6)
+    assert layer.confirmed == (5, 6)
+    assert not layer.stands(row, 0, 5, 0.6)
 
 
 # ---------------------------------------------------------------------- signs
@@ -193,6 +282,31 @@ def test_units_that_never_switch_are_carried_by_the_linear_term() -> None:
     assert closed.carriers in {1, 2}
     fresh = np.random.default_rng(1).standard_normal((500, 9))
     np.testing.assert_allclose(closed.network(fresh), network(fresh), atol=1e-11)
+
+
+def test_weights_of_several_rows_to_one_unit_that_stay_open_are_filled_in() -> None:
+    # Two rows are on wherever unit 0 is, and so is a third unit everywhere: the linear term
+    # cannot be split between them, and need not be.
+    base = planted.random_network(9, 7, 6, 1, rng=2)
+    second = base.weights[1].copy()
+    second[:2, 0] = 40.0
+    second[2] = np.abs(second[2])
+    bias = base.biases[1].copy()
+    bias[2] = 1.0
+    network = ReLUNetwork([base.weights[0], second, base.weights[2]], [base.biases[0], bias, [0]])
+    x = np.random.default_rng(0).standard_normal((600, 9))
+    h = known(network, 1).heights(x)
+    x = x[(h[:, 0] == 0.0) | (h[:, 0] > 0.2)]  # so far beyond that the rows are on
+    rows = true_rows(network, 1)
+    for j in range(2):
+        seen = np.append(np.arange(7) != 0, True)
+        rows[j] = Row(np.where(seen, rows[j].theta, 0.0), seen, 0.0, 1, rows[j].places)
+    del rows[2]
+    closed = close_layers(known(network, 1), rows, x, network(x))
+    assert closed is not None
+    assert closed.share == 1.0
+    # A regression of some tens of unknowns, with weights of 40.
+    np.testing.assert_allclose(closed.network(x), network(x), atol=1e-9)
 
 
 def test_a_layer_that_is_not_the_last_does_not_close() -> None:

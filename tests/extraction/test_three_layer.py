@@ -289,7 +289,6 @@ def test_coarse_answers_are_no_success(coarse):
     assert result.message
 
 
-@pytest.mark.xfail(strict=True, reason="one of the three rows kept is the second layer's")
 def test_the_most_rows_of_any_start_are_kept():
     truth = random_network(8, 5, 1, 1, rng=77_000)  # flat but for a third of the inputs
     result = extract_three_layer(truth, rng=77_000)

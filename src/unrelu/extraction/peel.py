@@ -34,6 +34,7 @@ The loop
 the view through known layers               :class:`unrelu.extraction.prefix.Prefix`
 lines, kinks, jumps of the gradient         :mod:`unrelu.extraction.peel_lines`
 rows: read, grouped, tested elsewhere       :mod:`unrelu.extraction.peel_find`, ``peel_rows``
+rows that no crossing tells alone           :mod:`unrelu.extraction.peel_walk`
 weights that no crossing has shown          :mod:`unrelu.extraction.peel_weights`
 signs: the sparsest combination of rows     :mod:`unrelu.extraction.peel_orient`, ``peel_signs``
 signs of a layer wider than the input       :mod:`unrelu.extraction.peel_surfaces`
@@ -44,9 +45,13 @@ all fitted, contradictions, certificate     :mod:`unrelu.extraction.peel_end`
 Units that are hard
 -------------------
 - Rarely on or rarely off, in any layer: where gradients or answers do not fit what is known,
-  the way from there to an input that fits is traced; it crosses the missing surface.
+  the way from there to an input that fits is traced; it crosses the missing surface. Every
+  other line goes where few units of the last known layer are on: of units whose weights are
+  mostly of one sign it crosses the surfaces that no typical input comes near
+  (:mod:`unrelu.extraction.peel_few`).
 - A weight between two units that are never on together at the surface: in the last hidden
-  layer a regression tells which side the row is on there, and the weight; below it is zero.
+  layer a regression tells which side the row is on there, and the weight; below it nothing is
+  read, tested or fitted at inputs where that weight counts.
 - Always on in the last hidden layer: part of the linear term, held by two units per output.
 - Always on below it: nothing shows its row. The gradients that remain unexplained tell, and
   the result is PARTIAL.
@@ -74,7 +79,7 @@ from unrelu.extraction.deep_session import Session
 from unrelu.extraction.peel_end import certified, close, contradicted, sharpen
 from unrelu.extraction.peel_find import complete, find_rows
 from unrelu.extraction.peel_layer import Layer
-from unrelu.extraction.peel_orient import orient
+from unrelu.extraction.peel_orient import EXPLAINED, orient
 from unrelu.extraction.peel_result import AnyDepthResult
 from unrelu.extraction.peel_rows import Row
 from unrelu.extraction.peel_run import MOST_LINES, Peeling
@@ -89,8 +94,6 @@ from unrelu.result import Certificate, Status
 
 __all__ = ["AnyDepthResult", "Ended", "extract_any_depth", "peel_over"]
 
-EXPLAINED = 0.97
-"""Part of the gradients that a layer's rows must explain before the next is looked for."""
 LAST, MOSTLY = 0.98, 0.5
 """Part of the answers that a regression on a layer must explain for it to be the last; where
 nearly all kinks are explained, as many as gradients, most of the answers are enough."""
@@ -180,7 +183,7 @@ def peel(run: Peeling, depth: int | None) -> Pass:
                 bad,
                 good,
             )
-        prefix = prefix.with_layer(*layer.arrays())
+        prefix = layer.over(prefix)
     return Pass(None, f"more than {MOST_LAYERS} hidden layers", nothing, nothing)
 
 
@@ -260,7 +263,7 @@ def peel_over(session: Session, rows: Rows | None = None, *, depth: int | None =
     for row, std, anchor in zip(theta, rows.std, rows.anchors, strict=True):
         layer.rows.append(Row(row, known, float(std), 1, anchor[None]))
     run.layers.append(layer)
-    run.deepest = run.prefix.with_layer(*layer.arrays())
+    run.deepest = layer.over(run.prefix)
     return _begin(run) or _rounds(run, depth)
 
 
@@ -315,8 +318,6 @@ def _rounds(run: Peeling, depth: int | None) -> Ended:
                     bad, good = verdict.points[over > 1.0], verdict.points[over <= 1.0]
         if turn % 3 < 2 and len(bad) and len(good):
             run.between(bad, good)
-        elif len(run.traced) >= MOST_LINES and len(bad) == 0:
-            break
         else:
             run.trace_line()
     message = ("" if verdict is None else verdict.message) or reached.message or _DISAGREE
@@ -336,7 +337,7 @@ def _numbers_known(layers: Sequence[Layer]) -> int:
 def _explaining(run: Peeling, closed: Closed) -> tuple[ReLUNetwork, FloatArray, FloatArray]:
     """Return the network, fitted where that helps, and the inputs that it misses and explains.
 
-    A fit that lacks a unit bends all others: what it misses would lead nowhere.
+    Most answers are typical of what is known, and a fit to them is taken if it misses no more.
     """
     bad, good = contradicted(run, closed.network)
     if closed.share >= LAST:
@@ -370,8 +371,8 @@ def _result(run: Peeling, end: Ended) -> AnyDepthResult:
         hidden_layers=len(found),
         numbers=np.concatenate([np.empty(0), *(rows.ravel() for rows in found)]),
         signed=np.array([float(layer.oriented) for layer in layers]),
-        confirmed=np.array([float(layer.confirmed) for layer in layers]),
-        places=np.array([float(layer.places) for layer in layers]),
+        confirmed=np.array([float(layer.confirmed[0]) for layer in layers]),
+        places=np.array([float(layer.confirmed[1]) for layer in layers]),
         explains=np.array([layer.explains for layer in layers]),
         lines=len(run.traced),
         noise=session.noise_of_target(),
@@ -383,7 +384,7 @@ def _told(layers: list[Layer]) -> str:
     """Say in words which layers were found."""
     parts = [
         f"layer {i + 1} with {len(layer.rows)} units "
-        f"({layer.confirmed} of {layer.places} places confirmed, "
+        f"({layer.confirmed[0]} of {layer.confirmed[1]} places confirmed, "
         f"{'signs known' if layer.oriented else 'signs open'})"
         for i, layer in enumerate(layers)
     ]

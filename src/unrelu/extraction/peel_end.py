@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from unrelu._types import FloatArray
+from unrelu._types import BoolArray, FloatArray
 from unrelu.extraction.deep_certify import Verdict, certify_network
-from unrelu.extraction.deep_numbers import FINE
+from unrelu.extraction.deep_numbers import FINE, READ
 from unrelu.extraction.deep_polish import polish
 from unrelu.extraction.peel_layer import Layer
 from unrelu.extraction.peel_run import Peeling
@@ -29,9 +29,14 @@ def close(run: Peeling, layer: Layer, prefix: Prefix) -> Closed | None:
 
 
 def sharpen(run: Peeling, closed: Closed) -> ReLUNetwork:
-    """Fit all parameters to all answers near typical inputs."""
+    """Fit all parameters to the answers near typical inputs, but for those that show a gap.
+
+    A fit to answers that want another unit bends all others, and what it misses leads nowhere.
+    """
     session, network = run.session, closed.network
     x, y = session.oracle.stored(TRUSTED * session.domain.scale)
+    fits = ~_misses(run, network, x, y, READ)
+    x, y = x[fits], y[fits]
     if network.skip is not None or len(x) < network.parameters:
         return network
     with session.stage("polish") as details:
@@ -43,12 +48,19 @@ def sharpen(run: Peeling, closed: Closed) -> ReLUNetwork:
 def contradicted(run: Peeling, network: ReLUNetwork) -> tuple[FloatArray, FloatArray]:
     """Return the inputs whose answers the network does not explain, and those it does."""
     x, y = run.session.oracle.stored()
+    over = _misses(run, network, x, y, FITTING)
+    return x[over], x[~over]
+
+
+def _misses(
+    run: Peeling, network: ReLUNetwork, x: FloatArray, y: FloatArray, limit: float
+) -> BoolArray:
+    """Tell which answers a network is off by more than a part of their spread, ``(n,)``."""
     norms, scale = np.linalg.norm(x, axis=1), run.session.domain.scale
     spread = y[norms <= TRUSTED * scale].std(axis=0)
     # What is exact near typical inputs grows with the input elsewhere.
-    allowed = FITTING * np.maximum(1.0, norms / scale)[:, None] * spread
-    over = (np.abs(network(x) - y) > allowed).any(axis=1)
-    return x[over], x[~over]
+    allowed = limit * np.maximum(1.0, norms / scale)[:, None] * spread
+    return np.asarray((np.abs(network(x) - y) > allowed).any(axis=1))
 
 
 def certified(run: Peeling, network: ReLUNetwork) -> Verdict:

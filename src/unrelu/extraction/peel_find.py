@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from unrelu._types import FloatArray
+from unrelu._types import BoolArray, FloatArray
 from unrelu.extraction.deep_numbers import TRIES
 from unrelu.extraction.peel_layer import Layer
-from unrelu.extraction.peel_lines import known_kinks
+from unrelu.extraction.peel_lines import Crossings, known_kinks
 from unrelu.extraction.peel_rows import (
     Row,
     group_rows,
@@ -20,6 +20,7 @@ from unrelu.extraction.peel_rows import (
 )
 from unrelu.extraction.peel_run import Peeling
 from unrelu.extraction.peel_top import MOST_BLIND
+from unrelu.extraction.peel_walk import follow, taken_in, undetermined
 from unrelu.extraction.peel_weights import complete_row
 from unrelu.extraction.prefix import Prefix
 
@@ -35,6 +36,8 @@ TURNS = 0.2
 OFTEN = TRIES
 """Crossings of a row that shows at every place after which it is believed in any case: where
 layers are narrow few other rows switch anywhere on its surface."""
+FOLLOWED = TRIES
+"""Crossings that tell too little alone, whose surfaces are followed in one pass."""
 DOUBTFUL = 4
 """Rows that might bend, completed in one pass to be followed farther."""
 
@@ -52,7 +55,11 @@ def find_rows(run: Peeling, layer: Layer, prefix: Prefix) -> int:
     grouped = group_rows(readings, layer.rows)
     layer.rows = [
         row if row is old else refit_row(row, prefix)
-        for row, old in zip(grouped, layer.rows, strict=False)
+        for row, old in zip(
+            [r if r.known.all() else taken_in(r, open_ones, prefix) for r in grouped],
+            layer.rows,
+            strict=False,
+        )
     ]
     fresh = [
         r
@@ -60,8 +67,27 @@ def find_rows(run: Peeling, layer: Layer, prefix: Prefix) -> int:
         if r.members > layer.refused.get(r.anchor.tobytes(), 0)
     ]
     believed = test_rows(run, layer, fresh, prefix)
+    if not believed and prefix.depth:
+        believed = test_rows(run, layer, _followed(run, layer, open_ones, prefix), prefix)
     layer.rows += believed
     return len(believed)
+
+
+def _followed(run: Peeling, layer: Layer, crossings: Crossings, prefix: Prefix) -> list[Row]:
+    """Read rows by following the surfaces of crossings that tell too little alone."""
+    known = layer.over(prefix) if layer.rows else prefix
+    crossings = crossings.kept(~known_kinks(crossings.points, np.zeros(len(crossings)), known))
+    crossings = crossings.kept(undetermined(crossings, prefix))
+    new = [i for i, x in enumerate(crossings.points) if x.tobytes() not in layer.refused]
+    rows: list[Row] = []
+    with run.session.stage("surfaces") as details:
+        for i in run.session.rng.permutation(new)[:FOLLOWED]:
+            x, n = crossings.points[i], crossings.normals[i]
+            row = follow(run, x, n, prefix)
+            layer.refused[x.tobytes()] = 1
+            rows += [] if row is None else [row]
+        details |= {"followed": min(FOLLOWED, len(new)), "read": len(rows)}
+    return group_rows(rows, layer.rows)[len(layer.rows) :]
 
 
 def test_rows(run: Peeling, layer: Layer, rows: Sequence[Row], prefix: Prefix) -> list[Row]:
@@ -101,7 +127,7 @@ def _tested(
     run: Peeling, layer: Layer, rows: Sequence[Row], prefix: Prefix
 ) -> tuple[list[Row], list[Row]]:
     """Return the rows that are believed, and those that show but might bend."""
-    places = [_places(run, row, prefix) for row in rows]
+    places = [_places(run, layer, row, prefix) for row in rows]
     alive = [i for i, (x, _) in enumerate(places) if len(x) >= FIRST_LOOK]
     there: list[list[FloatArray]] = [[] for _ in rows]
     asked = np.zeros(len(rows), dtype=int)
@@ -130,17 +156,17 @@ def _tested(
         often = row.members >= OFTEN and whole and bool(row.known.all())
         fine = (fine and len(there[i]) > FIRST_LOOK) or often
         (believed if fine else doubtful).append(row)
-        layer.confirmed += len(there[i]) * fine
-        layer.places += int(asked[i]) * fine
+        if fine:
+            layer.stands(row, len(there[i]), int(asked[i]), BELIEVED)
     return believed, doubtful
 
 
 def _places(
-    run: Peeling, row: Row, prefix: Prefix, count: int = FIRST_LOOK + SECOND_LOOK
+    run: Peeling, layer: Layer, row: Row, prefix: Prefix, count: int = FIRST_LOOK + SECOND_LOOK
 ) -> tuple[FloatArray, FloatArray]:
     """Choose places on a row's surface, far from where it was seen and from each other.
 
-    What bends between them is seen to.
+    Far is also where other rows have switched: there a unit farther up bends.
     """
     x, n = onto_surface(row, prefix, run.starts(row))
     if len(x) == 0:
@@ -148,12 +174,26 @@ def _places(
     size = 1.0 + np.linalg.norm(x, axis=1)
     fine = size <= 10.0 * run.session.domain.scale
     x, n, size = (a[fine] if fine.sum() >= FIRST_LOOK else a for a in (x, n, size))
-    way = np.linalg.norm(x - row.anchor, axis=1) / size
+    theta = np.array([r.theta for r in layer.rows if r.anchor is not row.anchor])
+    theta = theta.reshape(-1, prefix.width + 1)
+    state = (
+        np.append(
+            prefix.heights(np.append(x, row.places[:1], axis=0)), np.ones((len(x) + 1, 1)), axis=1
+        )
+        @ theta.T
+        > 0.0
+    )
+
+    def far_from(point: FloatArray, switched: BoolArray) -> FloatArray:
+        others = np.count_nonzero(state[:-1] != switched, axis=1) / max(1, len(theta))
+        return np.asarray(np.linalg.norm(x - point, axis=1) / size + others)
+
+    way = far_from(row.anchor, state[-1])
     chosen: list[int] = []
     for _ in range(min(len(x), count)):
         best = int(way.argmax())
         chosen.append(best)
-        way = np.minimum(way, np.linalg.norm(x - x[best], axis=1) / size)
+        way = np.minimum(way, far_from(x[best], state[best]))
     return x[chosen], n[chosen]
 
 
@@ -199,18 +239,23 @@ def complete(run: Peeling, layer: Layer, prefix: Prefix) -> None:
         for i, row in enumerate(layer.rows):
             if not row.known.all():
                 layer.rows[i] = _completed(run, layer, row, prefix)
-        layer.rows = group_rows([], layer.rows)
-        for i, row in enumerate(layer.rows):
-            layer.rows[i] = _firm(run, row, prefix)
+        firm = [_firm(run, layer, row, prefix) for row in group_rows([], layer.rows)]
+        layer.rows = [row for row in firm if row is not None]
         details |= {"missing": before, "left": layer.missing}
 
 
-def _firm(run: Peeling, row: Row, prefix: Prefix) -> Row:
-    """Find a row's surface at as many places as it has numbers, and a few more."""
+def _firm(run: Peeling, layer: Layer, row: Row, prefix: Prefix) -> Row | None:
+    """Find a row's surface at as many places as it has numbers, and a few more.
+
+    None where it is missed at too many: a unit farther up that had not bent yet.
+    """
     more = int(row.known.sum()) + 2 - len(row.places)
     if more <= 0:
         return row
-    x, n = _places(run, row, prefix, more)
+    x, n = _places(run, layer, row, prefix, more)
     found = test_surface(run.session.oracle, x, n, prefix, run.session.noise)
+    if not layer.stands(row, int(found.there.sum()), len(x), BELIEVED):
+        layer.refused[row.anchor.tobytes()] = row.members
+        return None
     kinks = x + found.offsets[:, None] * n
     return refit_row(row.seen_at(kinks[found.there]), prefix) if found.there.any() else row

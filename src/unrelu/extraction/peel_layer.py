@@ -9,6 +9,7 @@ import numpy as np
 from unrelu._types import FloatArray
 from unrelu.extraction.deep_numbers import READ
 from unrelu.extraction.peel_rows import Row
+from unrelu.extraction.prefix import Prefix
 
 __all__ = ["Layer"]
 
@@ -26,10 +27,13 @@ class Layer:
         Believed ones.
     signs
         Of the rows, 0 where not known.
+    told
+        The same by the rows' anchors: rows may have been added or joined since.
     refused
         Readings that were tested and are no row, by their anchor: of how many crossings.
-    confirmed, places
-        Places asked where rows predicted a kink, and how many there were in all.
+    tested
+        By the rows' anchors: at how many places they showed a kink just where they predict
+        it, and at how many they were asked.
     explains
         Part of the gradients that the rows explain.
     tried
@@ -40,9 +44,9 @@ class Layer:
 
     rows: list[Row] = dataclasses.field(default_factory=list)
     signs: FloatArray = dataclasses.field(default_factory=lambda: np.empty(0))
+    told: dict[bytes, float] = dataclasses.field(default_factory=dict)
     refused: dict[bytes, int] = dataclasses.field(default_factory=dict)
-    confirmed: int = 0
-    places: int = 0
+    tested: dict[bytes, tuple[int, int]] = dataclasses.field(default_factory=dict)
     explains: float = 0.0
     tried: dict[tuple[bytes, int], int] = dataclasses.field(default_factory=dict)
     below: list[tuple[Row, float]] = dataclasses.field(default_factory=list)
@@ -72,6 +76,15 @@ class Layer:
         """Remember which units the rows are written in."""
         self.below = list(zip(below.rows, below.signs, strict=True))
 
+    def signs_before(self) -> FloatArray:
+        """Return the rows' signs as far as gradients told them, ``(n,)``, else 0."""
+        return np.array([self.told.get(r.anchor.tobytes(), 0.0) for r in self.rows])
+
+    def orient(self, signs: FloatArray) -> None:
+        """Take signs ``(n,)`` for those of the rows."""
+        self.signs = signs
+        self.told = {r.anchor.tobytes(): float(s) for r, s in zip(self.rows, signs, strict=True)}
+
     @property
     def oriented(self) -> bool:
         """Whether every sign is known."""
@@ -81,6 +94,24 @@ class Layer:
     def missing(self) -> int:
         """Weights that are not known."""
         return sum(int((~r.known).sum()) for r in self.rows)
+
+    def stands(self, row: Row, shown: int, asked: int, least: float) -> bool:
+        """Count places where a row was tested; tells whether it showed at enough of all."""
+        before = self.tested.get(row.anchor.tobytes(), (0, 0))
+        shown, asked = before[0] + shown, before[1] + asked
+        self.tested[row.anchor.tobytes()] = shown, asked
+        return shown >= least * asked
+
+    @property
+    def confirmed(self) -> tuple[int, int]:
+        """At how many places the rows showed, and at how many they were asked."""
+        tested = [self.tested.get(r.anchor.tobytes(), (0, 0)) for r in self.rows]
+        return sum(t[0] for t in tested), sum(t[1] for t in tested)
+
+    def over(self, prefix: Prefix) -> Prefix:
+        """Return the layers below with this one on top."""
+        known = np.stack([r.known for r in self.rows])[:, :-1]
+        return prefix.with_layer(*self.arrays(), ~known)
 
     def arrays(self) -> tuple[FloatArray, FloatArray]:
         """Return weights ``(n, w)`` and biases ``(n,)``, with the signs that are known."""

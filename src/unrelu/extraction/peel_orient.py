@@ -19,8 +19,10 @@ from unrelu.extraction.peel_surfaces import (
 from unrelu.extraction.prefix import Prefix
 from unrelu.lines.survey import SurveyLine
 
-__all__ = ["orient"]
+__all__ = ["EXPLAINED", "orient"]
 
+EXPLAINED = 0.97
+"""Part of the gradients that a layer's rows must explain before the next is looked for."""
 RICH = 6
 """Gradients asked in one go for signs that lines did not tell."""
 
@@ -30,7 +32,10 @@ def orient(run: Peeling, layer: Layer, prefix: Prefix) -> Orientation:
     rows = np.stack([r.theta for r in layer.rows])[:, :-1]
     if not prefix.depth and np.linalg.matrix_rank(rows, rtol=AGREE) < len(rows):
         return _orient_wide(run, layer, prefix)
-    found = orient_rows(run.pieces(), prefix, layer.rows, rng=run.session.rng)
+    before = layer.signs_before()
+    found = orient_rows(run.pieces(), prefix, layer.rows, rng=run.session.rng, known=before)
+    if found.share < EXPLAINED and before.any():  # one of them may be wrong
+        found = orient_rows(run.pieces(), prefix, layer.rows, rng=run.session.rng)
     if (found.signs == 0.0).any() or found.asked == 0:
         points = _rich_points(run, layer, prefix, found)
         if len(points):
@@ -44,8 +49,10 @@ def orient(run: Peeling, layer: Layer, prefix: Prefix) -> Orientation:
                     rng=run.session.rng,
                 )
             run.gradients.append(more)
-            found = orient_rows(run.pieces(), prefix, layer.rows, rng=run.session.rng)
-    layer.signs = found.signs
+            found = orient_rows(
+                run.pieces(), prefix, layer.rows, rng=run.session.rng, known=found.signs
+            )
+    layer.orient(found.signs)
     layer.explains = found.share if found.asked else 0.0
     return found
 
@@ -103,7 +110,7 @@ def _rich_points(run: Peeling, layer: Layer, prefix: Prefix, found: Orientation)
     x = np.concatenate([run.starts() for _ in range(4)])
     seen = prefix.view(x)
     known = np.stack([r.known for r in layer.rows])[:, :-1]
-    told = ~(seen.on[:, None, :] & ~known[None]).any(axis=(1, 2))
+    told = seen.sure & ~(seen.on[:, None, :] & ~known[None]).any(axis=(1, 2))
     x, jacobian = x[told], seen.jacobian[told]
     if len(x) == 0:
         return x

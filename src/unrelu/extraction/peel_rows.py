@@ -100,7 +100,7 @@ def read_rows(crossings: Crossings, prefix: Prefix) -> list[Row]:
     for i, c in enumerate(usable):
         on = seen.on[i]
         jacobian = seen.jacobian[i][on]
-        if not 0 < len(jacobian) <= prefix.dimension:
+        if not seen.sure[i] or not 0 < len(jacobian) <= prefix.dimension:
             continue
         left, s, right = np.linalg.svd(jacobian, full_matrices=False)
         if s[-1] < WELL * s[0]:
@@ -171,7 +171,7 @@ def refit_row(row: Row, prefix: Prefix, fresh: int | None = None) -> Row:
         A weight that has just been found, and is less precise than the others.
     """
     seen = prefix.view(row.places)
-    fine = ~(seen.on & ~row.known[:-1]).any(axis=1)
+    fine = seen.sure & ~(seen.on & ~row.known[:-1]).any(axis=1)
     slope = np.linalg.norm(np.einsum("nwd,w->nd", seen.jacobian, row.theta[:-1]), axis=1)
     fine &= slope > 0.0
     rows = np.concatenate([seen.heights, np.ones((len(slope), 1))], axis=1)[fine]
@@ -260,7 +260,8 @@ def onto_surface(
     slope = np.einsum("nwd,w->nd", seen.jacobian, row.theta[:-1])
     size = np.linalg.norm(slope, axis=1)
     reach = 1.0 + np.linalg.norm(x, axis=1)
-    fine = (size > 0.0) & np.isfinite(value) & ~(seen.on & ~row.known[:-1]).any(axis=1)
+    fine = seen.sure & ~(seen.on & ~row.known[:-1]).any(axis=1)
+    fine &= (size > 0.0) & np.isfinite(value)
     with np.errstate(divide="ignore", invalid="ignore"):
         fine &= np.abs(value) / size <= 1e-12 * reach
     return x[fine], slope[fine] / size[fine, None]

@@ -8,6 +8,7 @@ from unrelu._types import FloatArray
 from unrelu.extraction.deep_answers import Saturated, usable_line
 from unrelu.extraction.deep_layers import floored
 from unrelu.extraction.deep_session import Session
+from unrelu.extraction.peel_few import where_few_are_on
 from unrelu.extraction.peel_layer import Layer
 from unrelu.extraction.peel_lines import (
     Crossings,
@@ -71,8 +72,23 @@ class Peeling:
         self.certificate: Certificate | None = None
 
     def trace_line(self) -> Traced | None:
-        """Trace a line through typical inputs."""
+        """Trace a line through typical inputs, or one where few units are on, in turn."""
+        if self.prefix.depth and len(self.traced) % 2:
+            ends = where_few_are_on(
+                self.prefix, self.session.domain.draw(2, self.session.rng), self.session.rng
+            )
+            if len(ends) == 2:
+                return self.trace_between(*ends)
         return self.trace(self.session.domain.line(self.session.rng, REACH))
+
+    def trace_between(self, start: FloatArray, end: FloatArray) -> Traced | None:
+        """Trace the way from one input to another, and a little beyond both."""
+        length = float(np.linalg.norm(end - start))
+        if not length > 0.0:
+            return None
+        return self.trace(
+            SurveyLine(start, (end - start) / length, -0.1 * length, 1.1 * length, np.inf)
+        )
 
     def trace_until(self, count: int, layer: Layer) -> None:
         """Trace lines until there are enough to look for a layer of which nothing is known."""
@@ -126,11 +142,20 @@ class Peeling:
         """
         for x in bad[self.session.rng.permutation(len(bad))[:HUNTS]]:
             near = np.argsort(np.linalg.norm(good - x, axis=1))[:NEAREST]
-            base = good[self.session.rng.choice(near)]
-            length = float(np.linalg.norm(x - base))
-            if length > 0.0:
-                direction = (x - base) / length
-                self.trace(SurveyLine(base, direction, -0.1 * length, 1.1 * length, np.inf))
+            self.trace_between(good[self.session.rng.choice(near)], x)
+
+    def crossing_near(
+        self, point: FloatArray, direction: FloatArray, reach: float
+    ) -> tuple[FloatArray, FloatArray] | None:
+        """Return the unknown kink next to an input on a short line through it, and its normal."""
+        traced = self.trace(SurveyLine(point, direction, -reach, reach, np.inf))
+        if traced is None:
+            return None
+        found = traced.crossings.kept(np.isfinite(traced.crossings.errors))
+        if len(found) == 0:
+            return None
+        best = int(np.linalg.norm(found.points - point, axis=1).argmin())
+        return found.points[best], found.normals[best]
 
     def crossings(self) -> Crossings:
         """Return all kinks whose jump was measured."""
@@ -187,11 +212,11 @@ class Peeling:
     def settle(self) -> None:
         """Take what a pass has found as known, its last layer included."""
         last = self.layers[self.prefix.depth]
-        self.deepest = self.prefix.with_layer(*last.arrays()) if last.rows else self.prefix
+        self.deepest = last.over(self.prefix) if last.rows else self.prefix
 
     def open_kinks(self, number: int, layer: Layer, closed: Closed | None) -> float:
         """Return the part of all kinks that no unit up to this layer explains, and tell."""
-        left, total = self.unexplained(self.prefix.with_layer(*layer.arrays()))
+        left, total = self.unexplained(layer.over(self.prefix))
         share = 0.0 if closed is None else closed.share
         self.session.progress.update(
             f"hidden layer {number + 1}",

@@ -20,7 +20,7 @@ import numpy as np
 
 from unrelu._types import FloatArray, IntArray
 from unrelu.extraction.deep_numbers import FAINT
-from unrelu.extraction.peel_lines import Pieces
+from unrelu.extraction.peel_lines import RANK, Pieces
 from unrelu.extraction.peel_rows import Row
 from unrelu.extraction.peel_surfaces import SPARE
 from unrelu.extraction.prefix import Prefix
@@ -91,6 +91,11 @@ class _Equation:
     side: FloatArray
     noise: float
 
+    @property
+    def tolerance(self) -> float:
+        """What of the gradient counts as nothing."""
+        return VANISHES + 100.0 * self.noise
+
 
 def _equations(pieces: Pieces, prefix: Prefix, rows: Sequence[Row]) -> list[_Equation]:
     usable = np.flatnonzero(pieces.errors < VANISHES)
@@ -99,11 +104,11 @@ def _equations(pieces: Pieces, prefix: Prefix, rows: Sequence[Row]) -> list[_Equ
     seen = prefix.view(pieces.points[usable])
     theta = np.stack([r.theta for r in rows])
     known = np.stack([r.known for r in rows])[:, :-1]
-    told = ~(seen.on[:, None, :] & ~known[None]).any(axis=(1, 2))
+    told = seen.sure & ~(seen.on[:, None, :] & ~known[None]).any(axis=(1, 2))
     found: list[_Equation] = []
     for i in np.flatnonzero(told):
         left, s, right = np.linalg.svd(seen.jacobian[i], full_matrices=False)
-        rank = int(np.count_nonzero(s > 1e-7 * s[0])) if s[0] > 0 else 0
+        rank = int(np.count_nonzero(s > RANK * s[0])) if s[0] > 0 else 0
         if rank == 0:
             continue
         p = int(usable[i])
@@ -117,30 +122,33 @@ def _equations(pieces: Pieces, prefix: Prefix, rows: Sequence[Row]) -> list[_Equ
     return found
 
 
+def _rest(columns: FloatArray, gradient: FloatArray) -> float:
+    """Return what no coefficients explain."""
+    left, s, _ = np.linalg.svd(columns, full_matrices=False)
+    left = left[:, s > RANK * s[0]]
+    return float(np.abs(gradient - left @ (left.T @ gradient)).max())
+
+
 def _solve(
     columns: FloatArray, gradient: FloatArray, tolerance: float, rng: np.random.Generator
-) -> tuple[FloatArray | None, float]:
-    """Return the sparsest coefficients ``(c, m)``, and what no coefficients explain.
-
-    None where none stands out.
-    """
+) -> FloatArray | None:
+    """Return the sparsest coefficients ``(c, m)``, or None where none stand out."""
     rank, count = columns.shape
     left, s, right = np.linalg.svd(columns, full_matrices=True)
-    full = int(np.count_nonzero(s > 1e-7 * s[0]))
+    full = int(np.count_nonzero(s > RANK * s[0]))
     start = right[:full].T @ ((left[:, :full].T @ gradient) / s[:full, None])
-    rest = float(np.abs(gradient - columns @ start).max())
-    if rest > tolerance:
-        return None, rest
+    if np.abs(gradient - columns @ start).max() > tolerance:
+        return None
     free = count - full
     size = np.linalg.norm(columns, axis=0)
     # Equations beyond the rank agree by themselves; what else is needed must vanish.
     enough = free + max(0, SPARE - (rank - full))
     if free == 0:
         zeros = np.count_nonzero(np.linalg.norm(start, axis=1) * size < tolerance)
-        return (start if zeros >= enough else None), rest
+        return start if zeros >= enough else None
     null = right[full:].T
     if enough > count or free > MOST_FREE:
-        return None, rest
+        return None
     off = np.argsort(rng.random((GUESSES, count)), axis=1)[:, :free]
     u, t, v = np.linalg.svd(null[off])
     t = np.maximum(t, 1e-9)
@@ -150,7 +158,7 @@ def _solve(
     zeros = np.count_nonzero(part < tolerance, axis=1)
     best = int(zeros.argmax())
     stands = zeros[best] >= max(enough, free + 1)
-    return (np.asarray(beta[best]) if stands else None), rest
+    return np.asarray(beta[best]) if stands else None
 
 
 def _rare(signs: FloatArray, equations: Sequence[_Equation]) -> FloatArray:
@@ -165,56 +173,80 @@ def _rare(signs: FloatArray, equations: Sequence[_Equation]) -> FloatArray:
     return np.asarray(np.where(signs == 0.0, rare, signs))
 
 
+def _votes(
+    equations: Sequence[_Equation], signs: FloatArray, rng: np.random.Generator
+) -> tuple[IntArray, IntArray]:
+    """Count the pieces at which each row is on, and off, ``(2, n)`` each: above it and below.
+
+    Only pieces where a row without a sign may be on tell anything new.
+    """
+    shown, silent = np.zeros((2, 2, len(signs)), dtype=np.int64)
+    for e in equations:
+        active = np.flatnonzero(signs * e.side >= 0.0)
+        if (signs[active] != 0.0).all():
+            continue
+        columns = e.columns[:, active]
+        tolerance = e.tolerance
+        beta = _solve(columns, e.gradient, tolerance, rng)
+        if beta is None:
+            continue
+        size = np.linalg.norm(beta, axis=1) * np.linalg.norm(columns, axis=0)
+        below = np.asarray(e.side[active] < 0.0, dtype=np.int64)
+        for count, which in ((shown, size > 100.0 * tolerance), (silent, size <= tolerance)):
+            count[below[which], active[which]] += 1
+    return shown, silent
+
+
+def _judged(equations: Sequence[_Equation], signs: FloatArray) -> tuple[IntArray, IntArray]:
+    """Return the pieces that the rows which may be on explain, and those they do not.
+
+    Where there are as many rows as directions anything is explained: such pieces tell nothing.
+    """
+    fitting: list[int] = []
+    missed: list[int] = []
+    for e in equations:
+        columns = e.columns[:, signs * e.side >= 0.0]
+        if 0 < columns.shape[1] < len(columns):
+            rest = _rest(columns, e.gradient)
+            (fitting if rest <= e.tolerance else missed).append(e.number)
+    return np.array(fitting, dtype=np.int64), np.array(missed, dtype=np.int64)
+
+
 def orient_rows(
-    pieces: Pieces, prefix: Prefix, rows: Sequence[Row], *, rng: np.random.Generator
+    pieces: Pieces,
+    prefix: Prefix,
+    rows: Sequence[Row],
+    *,
+    rng: np.random.Generator,
+    known: FloatArray | None = None,
 ) -> Orientation:
-    """Tell the signs of rows from the gradients of pieces."""
-    n = len(rows)
+    """Tell the signs of rows from the gradients of pieces.
+
+    Parameters
+    ----------
+    known
+        Signs from before, ``(n,)``, 0 where nothing told.
+    """
     equations = _equations(pieces, prefix, rows)
     # Where most directions can be seen the fewest coefficients are free.
     equations.sort(key=lambda e: -len(e.columns))
     equations = equations[:ENOUGH]
-    signs = np.zeros(n)
-    while True:
-        plus, minus = np.zeros(n, dtype=int), np.zeros(n, dtype=int)
-        silent = np.zeros((2, n), dtype=int)
-        asked = 0
-        missed: list[int] = []
-        fitting: list[int] = []
-        for e in equations:
-            active = np.flatnonzero(signs * e.side >= 0.0)
-            tolerance = VANISHES + 100.0 * e.noise
-            if len(active) == 0:
-                continue
-            columns = e.columns[:, active]
-            beta, rest = _solve(columns, e.gradient, tolerance, rng)
-            if len(active) < len(columns):
-                asked += 1
-                (fitting if rest <= tolerance else missed).append(e.number)
-            if beta is None:
-                continue
-            size = np.linalg.norm(beta, axis=1) * np.linalg.norm(columns, axis=0)
-            on = active[size > 100.0 * tolerance]
-            plus[on] += e.side[on] > 0
-            minus[on] += e.side[on] < 0
-            none = active[size <= tolerance]
-            silent[0, none] += e.side[none] > 0
-            silent[1, none] += e.side[none] < 0
+    signs = np.zeros(len(rows)) if known is None else known
+    votes, against = np.zeros((2, len(rows)), dtype=np.int64)
+    while (signs == 0.0).any():
+        (plus, minus), silent = _votes(equations, signs, rng)
         new = np.where(plus > 2 * minus, 1.0, np.where(minus > 2 * plus, -1.0, 0.0))
         # A unit that never showed is off on the side where it could have, often.
         never = (plus + minus == 0) & (silent.max(axis=0) >= SILENT)
         never &= silent.max(axis=0) > 4 * silent.min(axis=0)
         new = np.where(never, np.where(silent[0] > silent[1], -1.0, 1.0), new)
-        same = bool((np.abs(new) <= np.abs(signs)).all())
+        new = np.where(signs != 0.0, signs, new)
+        votes, against = votes + np.maximum(plus, minus), against + np.minimum(plus, minus)
+        same = bool((new == signs).all())
         signs = new
         if same:
-            signs = _rare(signs, equations)
-            return Orientation(
-                signs,
-                np.maximum(plus, minus),
-                np.minimum(plus, minus),
-                len(fitting),
-                asked,
-                np.array(missed, dtype=np.int64),
-                np.array(fitting, dtype=np.int64),
-            )
+            break
+    signs = _rare(signs, equations)
+    fitting, missed = _judged(equations, signs)
+    asked = len(fitting) + len(missed)
+    return Orientation(signs, votes, against, len(fitting), asked, missed, fitting)

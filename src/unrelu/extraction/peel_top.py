@@ -12,13 +12,13 @@ that leave nothing there; what they cannot explain belongs to units that never s
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
 from unrelu.core.signs import sign_patterns
-from unrelu.extraction.deep_numbers import ALIKE, READ
+from unrelu.extraction.deep_numbers import ALIKE, FINE, READ
 from unrelu.extraction.peel_rows import Row
 from unrelu.extraction.prefix import Prefix
 from unrelu.networks import ReLUNetwork
@@ -76,8 +76,11 @@ def _robust(
         miss = np.abs(scaled @ solution - answers).max(axis=1) / spread
         weight = 1.0 / np.maximum(miss, FITS)
         weight /= weight.max()
-    fits = miss < 10.0 * FITS
-    if fits.sum() >= SURPLUS * features.shape[1]:
+    # What deviates a little is near a unit that is missing: it would bend the others.
+    for limit in (10.0 * FITS, FITS, FINE):
+        fits = miss < limit
+        if fits.sum() < SURPLUS * features.shape[1]:
+            break
         solution = np.linalg.lstsq(scaled[fits], answers[fits], rcond=1e-12)[0]
         miss = np.abs(scaled @ solution - answers).max(axis=1) / spread
     return solution / size[:, None], miss < FITS
@@ -105,31 +108,50 @@ def close_layers(
     blind = np.flatnonzero(unknown.any(axis=1))
     # Where a unit is on whose weight is not known, no surface of the row was met: it is on one
     # side there, and what the weight adds is linear in that unit's height.
-    beyond: BoolArray = np.asarray(((heights > 0)[:, None, :] & unknown[None]).any(axis=2))
-    told: BoolArray = np.asarray(~(beyond.any(axis=1) & (len(blind) > MOST_BLIND)))
+    reached: BoolArray = np.asarray((heights > 0)[:, None, :] & unknown[None])
+    told = prefix.sure(points) & ~(reached.any(axis=(1, 2)) & (len(blind) > MOST_BLIND))
     if told.sum() < SURPLUS * columns:
         return None
-    heights, answers, points, beyond = heights[told], answers[told], points[told], beyond[told]
+    heights, answers, points = (a[told] for a in (heights, answers, points))
+    reached = reached[told]
     z = heights @ theta[:, :-1].T + theta[:, -1]
     scale = (1.0 + np.linalg.norm(points, axis=1))[:, None]
     best: tuple[FloatArray, BoolArray, FloatArray] | None = None
-    free = blind if len(blind) <= MOST_BLIND else blind[:0]
-    for code in range(1 << len(free)):
-        side = np.ones(n)
-        side[free] = 1.0 - 2.0 * ((code >> np.arange(len(free))) & 1)
-        bent = np.where(beyond, side * z, np.abs(z))
+    for side in _sides(unknown):
+        above, below = ((reached & (side == s)).any(axis=2) for s in (1.0, -1.0))
+        bent = np.where(above, z, np.where(below, -z, np.abs(z)))
         features = np.concatenate([bent, heights, np.ones((len(z), 1))], axis=1)
-        solution, good = _robust(features / scale, answers / scale)
-        if best is None or good.mean() > best[1].mean():
+        one_way = ~(above & below).any(axis=1)
+        good = np.zeros(len(z), dtype=bool)
+        if one_way.sum() < SURPLUS * columns:
+            continue
+        solution, good[one_way] = _robust((features / scale)[one_way], (answers / scale)[one_way])
+        if best is None or good.sum() > best[1].sum():
             best = solution, good, side
         if good.all():
             break
-    assert best is not None
+    if best is None:
+        return None
     solution, good, side = best
     fits = told.copy()
     fits[told] = good
     network, masks, carriers = _oriented(prefix, theta, unknown, solution, side, heights)
     return Closed(network, float(good.mean()), masks, carriers, fits, told)
+
+
+def _sides(unknown: BoolArray) -> Iterator[FloatArray]:
+    """Yield the sides on which rows may be where a unit is on whose weight is not known.
+
+    One for every such weight, ``(n, w)``; where they are many one for every row.
+    """
+    rows = np.flatnonzero(unknown.any(axis=1))
+    pairs = [tuple(p) for p in np.argwhere(unknown)]
+    free = pairs if len(pairs) <= MOST_BLIND else [(j,) for j in rows]
+    for code in range(1 << len(free) if len(free) <= MOST_BLIND else 1):
+        side = np.ones(unknown.shape)
+        for i, which in enumerate(free):
+            side[which] = 1.0 - 2.0 * ((code >> i) & 1)
+        yield side
 
 
 def _oriented(
@@ -148,27 +170,19 @@ def _oriented(
     columns = (a[:, clear, None] * half[:, None, :]).reshape(n, -1).T
     found = sign_patterns(columns, linear[clear].ravel(), keep=1)
     sign = found.patterns[0]
-    for j, k in np.argwhere(unknown):
-        rest = linear[k] - a[:, k] @ (half * sign[:, None])
-        if side[j] == sign[j]:  # on wherever k is
-            a[j, k] = float(rest @ half[j] / (2.0 * sign[j] * (half[j] @ half[j])))
-        else:  # off wherever k is: any weight that is low enough
-            on = heights[:, k] > 0.0
-            z = sign[j] * (heights[on] @ a[j] + b[j])
-            steep = (np.maximum(z, 0.0) / heights[on, k]).max(initial=0.0)
-            a[j, k] = -sign[j] * (1.0 + 2.0 * float(steep))
-    hidden = unknown & (side != sign)[:, None]
-    rest = linear - np.where(hidden, 0.0, a).T @ (half * sign[:, None])
-    on_side = unknown & (side == sign)[:, None]
-    rest -= np.where(on_side, a, 0.0).T @ (half * sign[:, None])
-    constant = constant - (half * sign[:, None]).T @ b
+    on_side = unknown & (side == sign[:, None])
+    pull = half * sign[:, None]
+    a = _filled(a, b, unknown, on_side, linear, pull, sign, heights)
+    # A unit counts twice where it is on, and a weight that was open counts only there.
+    rest = linear - (np.where(unknown, 0.0, a) + 2.0 * np.where(on_side, a, 0.0)).T @ pull
+    constant = constant - pull.T @ b
     weights = [*prefix.weights, a * sign[:, None]]
     biases = [*prefix.biases, b * sign]
     size = max(float(np.linalg.norm(linear)), float(np.linalg.norm(columns)))
     outer = 2.0 * half.T
     carriers = 0
     skip = None
-    if found.remainders[0] > LEFT * size:
+    if np.linalg.norm(rest) > LEFT * size:
         if prefix.depth:
             rows, columns = _carriers(rest)
             carriers = len(rows)
@@ -179,6 +193,43 @@ def _oriented(
             skip = rest.T
     network = ReLUNetwork([*weights, outer], [*biases, constant], skip)
     return network, _free(network, carriers), carriers
+
+
+def _filled(
+    a: FloatArray,
+    b: FloatArray,
+    unknown: BoolArray,
+    on_side: BoolArray,
+    linear: FloatArray,
+    pull: FloatArray,
+    sign: FloatArray,
+    heights: FloatArray,
+) -> FloatArray:
+    """Fill in the weights that are not known, ``(n, w)``.
+
+    A row that is on wherever unit k is has its weight in the linear term, if no other row has.
+    Where that would not leave it on, or it is to be off, any weight that is large enough does.
+
+    Parameters
+    ----------
+    on_side
+        Unknown weights to units where the row is on.
+    pull
+        Half of the outgoing weights, times the signs, ``(n, m)``.
+    """
+    a = a.copy()
+    for k in np.flatnonzero(on_side.any(axis=0)):
+        j = on_side[:, k].argmax()
+        rest = linear[k] - np.where(unknown[:, k], 0.0, a[:, k]) @ pull
+        a[j, k] = float(rest @ pull[j] / (2.0 * (pull[j] @ pull[j])))
+    for j, k in np.argwhere(unknown):
+        way = sign[j] if on_side[j, k] else -sign[j]
+        on = heights[:, k] > 0.0
+        short = -way * (heights[on] @ a[j] + b[j])
+        steep = float((short / heights[on, k]).max(initial=0.0))
+        if steep > FITS or way != sign[j]:
+            a[j, k] += way * (1.0 + 2.0 * steep)
+    return a
 
 
 def _carriers(rest: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -72,6 +72,7 @@ def _meeting(
     norms = 1.0 + np.linalg.norm(x, axis=1)
     steep = np.maximum(np.linalg.norm(slope, axis=1), 1e-300)
     fine = on[:, unit] & ~(on & others).any(axis=1) & np.isfinite(x).all(axis=1)
+    fine &= prefix.sure(x)
     fine &= (np.abs(off[:, 1]) <= 1e-10 * norms * steep) & (size > 0.1 * steep)
     x, across, size, height = x[fine], across[fine], size[fine], z[fine, unit]
     width = WINDOW * np.abs(row.theta[:-1]).max() * height / np.maximum(size, 1e-300)

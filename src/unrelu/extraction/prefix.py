@@ -29,11 +29,14 @@ class View:
         Their derivatives by the input, ``(n, w, d)``; zero for units that are off.
     on
         Which of its units are on, ``(n, w)``.
+    sure
+        Where no weight that is not known counts, ``(n,)``.
     """
 
     heights: FloatArray
     jacobian: FloatArray
     on: BoolArray
+    sure: BoolArray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,11 +49,15 @@ class Prefix:
         Number of inputs, d.
     weights, biases
         One ``(width, width below)`` and ``(width,)`` array per layer.
+    unknown
+        Which weights are not known, of the same shape as weights; none where it is left out.
+        Where the unit below such a weight is on, nothing is said about what is above it.
     """
 
     dimension: int
     weights: tuple[FloatArray, ...] = ()
     biases: tuple[FloatArray, ...] = ()
+    unknown: tuple[BoolArray, ...] = ()
 
     @property
     def depth(self) -> int:
@@ -62,13 +69,24 @@ class Prefix:
         """Of the last known layer, or the number of inputs."""
         return len(self.biases[-1]) if self.biases else self.dimension
 
-    def with_layer(self, weights: FloatArray, biases: FloatArray) -> Prefix:
+    def with_layer(
+        self, weights: FloatArray, biases: FloatArray, unknown: BoolArray | None = None
+    ) -> Prefix:
         """Return the prefix with one layer more."""
-        return Prefix(self.dimension, (*self.weights, weights), (*self.biases, biases))
+        gaps = self.unknown or tuple(np.zeros(w.shape, dtype=bool) for w in self.weights)
+        gap = np.zeros(weights.shape, dtype=bool) if unknown is None else unknown
+        return Prefix(
+            self.dimension, (*self.weights, weights), (*self.biases, biases), (*gaps, gap)
+        )
 
-    def cut(self, depth: int) -> Prefix:
-        """Return its first layers."""
-        return Prefix(self.dimension, self.weights[:depth], self.biases[:depth])
+    def sure(self, x: FloatArray) -> BoolArray:
+        """Tell where no weight that is not known counts, ``(n,)``."""
+        value = x
+        fine = np.ones(len(x), dtype=bool)
+        for w, b, gap in zip(self.weights, self.biases, self.unknown, strict=False):
+            fine &= ~(value[:, gap.any(axis=0)] != 0.0).any(axis=1)
+            value = np.maximum(value @ w.T + b, 0.0)
+        return fine
 
     def _layers(self, x: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
         """Yield preactivations ``(n, w)`` and their gradients ``(n, w, d)``, layer by layer."""
@@ -91,9 +109,9 @@ class Prefix:
         """Return what the last known layer gives at ``x``, ``(n, d)``."""
         z, slope = self.last(x)
         if not self.depth:
-            return View(z, slope, np.ones(x.shape, dtype=bool))
+            return View(z, slope, np.ones(x.shape, dtype=bool), self.sure(x))
         on = z > 0
-        return View(np.where(on, z, 0.0), slope * on[:, :, None], on)
+        return View(np.where(on, z, 0.0), slope * on[:, :, None], on, self.sure(x))
 
     def heights(self, x: FloatArray) -> FloatArray:
         """Return the outputs of the last known layer alone, ``(n, w)``."""

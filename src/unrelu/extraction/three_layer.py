@@ -92,6 +92,7 @@ from unrelu.extraction.deep_candidate import Candidate, recover_top
 from unrelu.extraction.deep_certify import Verdict
 from unrelu.extraction.deep_first import FirstLayer, find_rows, orient
 from unrelu.extraction.deep_session import Session
+from unrelu.extraction.deep_signs import confirm_rows
 from unrelu.extraction.letter import extract_three_layer_as_printed
 from unrelu.extraction.peel import Ended, peel_over
 from unrelu.extraction.price import price_three_layer
@@ -242,7 +243,21 @@ class _Search:
             finally:
                 if _rows_of(self.first) < _rows_of(before):
                     self.first = before
+        self.confirm()
         return ended
+
+    def confirm(self) -> None:
+        """Keep those rows of a layer that was not completed which show elsewhere, too."""
+        if self.first is None or self.first.rows.count == 0:
+            return
+        session = self.session
+        with session.stage("first-layer rows") as details:
+            rows = confirm_rows(
+                session.oracle, self.first.rows, session.noise,
+                scale=session.domain.scale, rng=session.rng, config=self.config.rows,
+            )  # fmt: skip
+            details |= {"rows": rows.count}
+        self.first = dataclasses.replace(self.first, rows=rows)
 
     def started(self) -> Ended:
         """One start: the sections of the paper in turn."""
