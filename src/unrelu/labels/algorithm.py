@@ -60,7 +60,9 @@ Deviations
 - Walks stop at walls that are known: a hyperplane is measured twice, then never again.
 - A unit that no walk met is read off where a model fails: there its plane and the true one
   meet on the unit's hyperplane (:mod:`unrelu.labels.missing`).
-- Labels of the run that contradict a model are data for its next fit.
+- Labels of the run that contradict a model are data for its next fit. Crossings that a fit leaves
+  unexplained are no outliers but a weak unit's: few over the unknowns hide it in all the others,
+  so that every turn of the search asks for as many more.
 - Null vectors that come from units which do not switch beside a class are told from the solution
   by the labels of typical inputs (a linear program).
 """
