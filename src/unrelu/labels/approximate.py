@@ -16,6 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.neural_network import MLPClassifier
 
 from unrelu._types import ArrayLike, FloatArray
+from unrelu.core.fit import FitConfig
 from unrelu.labels.certify import summary
 from unrelu.labels.run import LabelsRun
 from unrelu.networks import Network, ReLUNetwork
@@ -25,8 +26,6 @@ __all__ = ["Copy", "predicted", "train_copy", "train_network"]
 
 HIDDEN = (32, 32)
 """Units of a copy: a weight or two for every ten labels of a training."""
-EPOCHS = 40
-"""Passes over all labels in a training: twice as many gain hardly anything."""
 RATE = 3e-3
 """Learning rate: three times the usual one, as the passes are few."""
 
@@ -72,9 +71,10 @@ def train_network(x: FloatArray, labels: FloatArray, rng: np.random.Generator) -
 
     In the order of the labels; with two of them one output, positive where the second is right.
     """
+    passes = FitConfig().steps  # over all labels
     centre, size = x.mean(axis=0), np.maximum(x.std(axis=0), np.finfo(np.float64).tiny)
     estimator = MLPClassifier(
-        HIDDEN, max_iter=EPOCHS, n_iter_no_change=EPOCHS, learning_rate_init=RATE,
+        HIDDEN, max_iter=passes, n_iter_no_change=passes, learning_rate_init=RATE,
         random_state=int(rng.integers(np.iinfo(np.int32).max)),
     )  # fmt: skip
     with warnings.catch_warnings():
