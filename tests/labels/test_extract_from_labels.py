@@ -66,6 +66,24 @@ def test_a_threshold_gives_away_rows_and_outputs(seed):
     assert any("scale" in line for line in result.free)
 
 
+def test_a_weak_unit_is_found():
+    """One unit moves the boundary by parts in a thousand only, and is found all the same."""
+    net = threshold(5)
+    weak = np.array([1.0, 1.0, 1.0, 4e-3])
+    net = ReLUNetwork([net.weights[0], net.weights[1] * weak], net.biases)
+    result = extract_from_labels(ask(net), rng=1, config=SMALL)
+    assert result.status is Status.RECOVERED, result.message
+    assert result.width == 4
+    true, strength = hyperplanes(net)
+    mine, weights = hyperplanes(result.network)
+    away = np.minimum(np.linalg.norm(mine - true[3], axis=1),
+                      np.linalg.norm(mine + true[3], axis=1))  # fmt: skip
+    # Crossings are known to 1e-15; the unit's own row 4e-3 times worse, and 1e4 of that in a fit.
+    assert away.min() < 1e-8
+    share = np.abs(weights[0]).min() / np.abs(weights[0]).max()
+    assert share == pytest.approx(np.abs(strength[0, 3]) / np.abs(strength[0]).max(), rel=1e-6)
+
+
 def test_labels_are_counted_and_the_seed_decides():
     net, seen = threshold(3), []
 

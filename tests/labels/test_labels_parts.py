@@ -21,6 +21,8 @@ from unrelu.labels.model import Model
 from unrelu.lines.domains import as_domain
 from unrelu.oracles import connect
 
+BLURS = [1e-6, 1e-11]  # far above and far below the root of float64's resolution
+
 
 def half_space(normal, offset=0.0, single=False):
     normal = np.asarray(normal, float)
@@ -74,7 +76,8 @@ def test_a_bracket_moves_on_to_the_boundary():
     assert error[0] <= 1e-6
 
 
-def test_two_dual_points_give_the_row():
+@pytest.mark.parametrize("blur", BLURS)
+def test_two_dual_points_give_the_row(blur):
     rng, s = np.random.default_rng(3), 6
     row = rng.standard_normal(s)
     row /= np.linalg.norm(row)
@@ -85,7 +88,7 @@ def test_two_dual_points_give_the_row():
         point = rng.standard_normal(s)
         point -= (row @ point + 0.3) * row  # on the hyperplane
         before, after = before / np.linalg.norm(before), after / np.linalg.norm(after)
-        duals = duals.with_one(point, before, after, 1e-6)
+        duals = duals.with_one(point, before, after, blur)
     found = pair_up(duals, 6.0)
     assert len(found) == 1
     sign = np.sign(found.rows[0] @ row)
@@ -93,14 +96,15 @@ def test_two_dual_points_give_the_row():
     assert found.offsets[0] == pytest.approx(sign * 0.3, abs=1e-9)
 
 
-def test_dual_points_that_share_a_facet_give_nothing():
+@pytest.mark.parametrize("blur", BLURS)
+def test_dual_points_that_share_a_facet_give_nothing(blur):
     """Their spans meet in the facet's own normal, which is no unit's row."""
     rng, s = np.random.default_rng(4), 6
     shared, duals = rng.standard_normal(s), Duals.none(s)
     shared /= np.linalg.norm(shared)
     for _ in range(2):
         other = rng.standard_normal(s)
-        duals = duals.with_one(np.zeros(s), shared, other / np.linalg.norm(other), 1e-6)
+        duals = duals.with_one(np.zeros(s), shared, other / np.linalg.norm(other), blur)
     assert len(pair_up(duals, 6.0)) == 0
 
 

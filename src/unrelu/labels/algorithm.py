@@ -27,7 +27,8 @@ Guarantee
 RECOVERED: the network predicted every held-out label: of typical inputs, and of points at
 distances of 1e-3, 1e-6 and 1e-9 from its own boundary, as far as the measured resolution of the
 labels allows to tell; and no answer of the whole run contradicts it. ``free`` lists what labels
-do not determine. APPROXIMATED: a network whose agreement was measured. PARTIAL: what was found.
+do not determine. APPROXIMATED: a network whose agreement on held-out inputs was measured, the
+last one found or one trained on labels, whichever is better. PARTIAL: what was found.
 
 What labels cannot tell
 -----------------------
@@ -47,6 +48,7 @@ units that a model lacks, from where it fails           :mod:`unrelu.labels.miss
 which points to ask                                     :mod:`unrelu.labels.design`
 all inputs, from derivatives across the subspace        :mod:`unrelu.labels.lift`
 certificate                                             :mod:`unrelu.labels.certify`
+a trained copy, where no network explains all labels    :mod:`unrelu.labels.approximate`
 ======================================================  =====================================
 
 Deviations
@@ -58,7 +60,9 @@ Deviations
 - Walks stop at walls that are known: a hyperplane is measured twice, then never again.
 - A unit that no walk met is read off where a model fails: there its plane and the true one
   meet on the unit's hyperplane (:mod:`unrelu.labels.missing`).
-- Labels of the run that contradict a model are data for its next fit.
+- Labels of the run that contradict a model are data for its next fit. Crossings that a fit leaves
+  unexplained are no outliers but a weak unit's: few over the unknowns hide it in all the others,
+  so that every turn of the search asks for as many more.
 - Null vectors that come from units which do not switch beside a class are told from the solution
   by the labels of typical inputs (a linear program).
 """
@@ -75,6 +79,7 @@ from unrelu._types import ArrayLike, FloatArray
 from unrelu.core.run import Run
 from unrelu.core.units import Units, resolve_signs
 from unrelu.errors import InvalidInput
+from unrelu.labels.approximate import Copy, predicted, train_copy
 from unrelu.labels.boundary import Crossings
 from unrelu.labels.certify import Verdict, certify
 from unrelu.labels.charts import Chart
@@ -127,9 +132,7 @@ class LabelsResult(RecoveryResult):
         """Return the labels of inputs ``(n, d)``, as the target gives them, ``(n,)``."""
         if self.network is None:
             raise InvalidInput("there is no network to predict with")
-        out = self.network(x)
-        index = out.argmax(axis=1) if out.shape[1] > 1 else (out[:, 0] > 0).astype(np.intp)
-        return np.asarray(np.asarray(self.labels, dtype=np.float64)[index])
+        return predicted(self.network, self.labels, x)
 
 
 def extract_from_labels(
@@ -201,11 +204,7 @@ def _extracted(run: LabelsRun) -> LabelsResult:
         failed = verdict.failed
         if verdict.passed(0):
             return _result(run, Status.RECOVERED, _recovered(run), verdict)
-    if run.model is None:
-        return _result(run, Status.PARTIAL, _partial(run))
-    verdict = certify(run, run.model)
-    against, _ = run.contradicting(run.model)
-    return _conclude(run, verdict, against, len(run.base.target.record))
+    return _conclude(run)
 
 
 def _vouched(run: LabelsRun) -> Verdict:
@@ -245,24 +244,45 @@ def _chart(run: LabelsRun, failed: Crossings, *, last: bool) -> Crossings:
     return run.complete(run.lift(model, chart))
 
 
-def _conclude(run: LabelsRun, verdict: Verdict, against: int, total: int) -> LabelsResult:
-    """Turn a certificate into a status."""
-    if verdict.passed(against):
-        return _result(run, Status.RECOVERED, _recovered(run), verdict)
-    seen = (
-        f"{verdict.agreement:.4%} of {run.config.held_out:,} typical inputs have the label that "
-        f"the network predicts; {against:,} of all {total:,} labels contradict it"
-    )
-    if verdict.agreement >= run.config.useful:
-        return _result(
-            run, Status.APPROXIMATED,
-            f"{seen}: some units were not found, or the target has more layers", verdict,
-        )  # fmt: skip
+def _conclude(run: LabelsRun) -> LabelsResult:
+    """Give the best that there is: the last model, or a copy trained on labels."""
+    verdict, seen = None, _partial(run)
+    if run.model is not None:
+        verdict = certify(run, run.model)
+        against, _ = run.contradicting(run.model)
+        if verdict.passed(against):
+            return _result(run, Status.RECOVERED, _recovered(run), verdict)
+        seen = _failed(run, verdict, against)
+    copy = train_copy(run)
+    if verdict is None or copy.agreement > verdict.agreement:
+        if copy.agreement >= run.config.useful:
+            return _result(run, Status.APPROXIMATED, f"{seen}. {_trained(copy)}", copy)
+    elif verdict.agreement >= run.config.useful:
+        return _result(run, Status.APPROXIMATED, seen, verdict)
     return _result(
         run, Status.PARTIAL,
-        f"{seen}; the hyperplanes of the last subspace are given. The target may have more than "
-        "one hidden layer; recover_span finds the span of the first", verdict,
+        f"{seen}. A trained copy gives {copy.agreement:.2%} of held-out inputs their label. The "
+        "hyperplanes of the last subspace are given; recover_span finds the span of the first "
+        "layer", verdict,
     )  # fmt: skip
+
+
+def _failed(run: LabelsRun, verdict: Verdict, against: int) -> str:
+    """Say what speaks against the last model."""
+    total = len(run.base.target.record)
+    return (
+        f"{verdict.agreement:.4%} of {run.config.held_out:,} typical inputs have the label that "
+        f"the network found predicts; {against:,} of all {total:,} labels contradict it: some "
+        "units were not found, or the target has more layers"
+    )
+
+
+def _trained(copy: Copy) -> str:
+    """Say what a trained copy is."""
+    return (
+        f"The network given was trained on labels beside its own boundary: {copy.agreement:.2%} "
+        "of held-out inputs have the label that it predicts; its weights are not the target's"
+    )
 
 
 def _recovered(run: LabelsRun) -> str:
@@ -280,7 +300,7 @@ def _partial(run: LabelsRun) -> str:
     return (
         f"{found} hyperplanes were found in a subspace, but no outputs on them explain the "
         "boundary there: the target may have more than one hidden layer, or units that lie too "
-        "close; recover_span finds the span of the first layer"
+        "close"
     )
 
 
@@ -322,23 +342,24 @@ def _free(run: LabelsRun) -> tuple[str, ...]:
 
 
 def _result(
-    run: LabelsRun, status: Status, message: str,
-    verdict: Verdict | None = None,
-) -> LabelsResult:  # fmt: skip
-    """Return what was found so far."""
+    run: LabelsRun, status: Status, message: str, vouched: Verdict | Copy | None = None
+) -> LabelsResult:
+    """Return what was found so far: a copy, or what the last model is."""
     fields: dict[str, Any] = {"labels": tuple(sorted(run.target.names)), "noise": run.noise}
     network = None
-    if run.model is not None:
+    if isinstance(vouched, Copy):
+        network, fields["labels"] = vouched.network, vouched.labels
+    elif run.model is not None:
         model = run.model.padded(len(run.target.names))
         network = as_network(model, run.target.names, run.noise)
         fields |= {"width": run.model.width, "free": _free(run)}
-    if verdict is not None:
-        fields["agreement"] = verdict.agreement
+    if vouched is not None:
+        fields["agreement"] = vouched.agreement
     if run.hyperplanes is not None and run.chart is not None:
         fields["hyperplanes"] = np.column_stack([run.hyperplanes.rows, run.hyperplanes.offsets])
         fields["subspace"] = run.chart.rows
     return LabelsResult(
         status, message, run.target.oracle.queries, run.base.provenance, network=network,
-        certificate=None if verdict is None else verdict.certificate,
+        certificate=None if vouched is None else vouched.certificate,
         stages=tuple(run.base.stages), **fields,
     )  # fmt: skip

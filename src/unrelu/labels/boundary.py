@@ -12,6 +12,7 @@ import numpy as np
 
 from unrelu._types import BoolArray, FloatArray, IntArray
 from unrelu.labels.charts import Chart
+from unrelu.lines.boundary import GROWTH, halve_brackets
 
 __all__ = [
     "GROWTH",
@@ -23,9 +24,6 @@ __all__ = [
     "measure_noise",
     "measure_normals",
 ]
-
-GROWTH = 4.0
-"""Factor by which a bracket moves on where it does not hold the boundary."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,23 +83,15 @@ def bisect(
 
     Returns the middles, the half-widths and the labels ahead.
     """
-    low, high, outside = low.copy(), high.copy(), outside.copy()
-    finest = np.broadcast_to(np.asarray(finest, float), low.shape)
-    open_: BoolArray = high - low > finest
-    while open_.any():
-        index = np.flatnonzero(open_)
-        middle = 0.5 * (low[index] + high[index])
-        stuck = (middle <= low[index]) | (middle >= high[index])
-        index, middle = index[~stuck], middle[~stuck]
-        open_ = np.zeros(len(low), dtype=bool)
-        if len(index) == 0:
-            break
-        label = chart.ask(base[index] + middle[:, None] * direction[index])
-        behind = label == inside[index]
-        low[index[behind]] = middle[behind]
-        high[index[~behind]] = middle[~behind]
-        outside[index[~behind]] = label[~behind]
-        open_[index] = high[index] - low[index] > finest[index]
+    outside = outside.copy()
+
+    def behind(points: FloatArray, lines: IntArray) -> BoolArray:
+        label = chart.ask(points)
+        same = np.asarray(label == inside[lines])
+        outside[lines[~same]] = label[~same]
+        return same
+
+    low, high = halve_brackets(behind, base, direction, low, high, finest)
     return 0.5 * (low + high), 0.5 * (high - low), outside
 
 

@@ -13,9 +13,10 @@ from unrelu.labels.design import predicted_crossings
 from unrelu.labels.model import Model
 from unrelu.labels.record import margins, resolvable
 from unrelu.labels.run import LabelsRun
+from unrelu.lines.domains import Domain
 from unrelu.result import Certificate
 
-__all__ = ["Verdict", "certify"]
+__all__ = ["Verdict", "certify", "summary"]
 
 BLUNT = 1e-2
 """Distance from the boundary, in units of a typical input's coordinate, that labels must resolve
@@ -36,11 +37,12 @@ class Verdict:
         return self.sharp and self.certificate.exceeding == 0 and against == 0
 
 
-def _summary(wrong: BoolArray) -> Certificate:
+def summary(wrong: BoolArray, domain: Domain, beside: str = "") -> Certificate:
     """Return how many labels are wrong, with a bound: a deviation is 0 or 1."""
     return Certificate.from_deviations(
-        wrong.astype(np.float64), scale=1.0, tolerance=0.0, distribution="typical"
-    )
+        wrong.astype(np.float64), scale=1.0, tolerance=0.0,
+        distribution=f"{domain.distribution}{beside}",
+    )  # fmt: skip
 
 
 def certify(run: LabelsRun, model: Model) -> Verdict:
@@ -61,15 +63,15 @@ def certify(run: LabelsRun, model: Model) -> Verdict:
             off = label != np.where(side > 0, at.outside, at.inside)
             if len(off):
                 details[f"agreement at {distance:g}"] = 1.0 - float(off.mean())
-                details[f"bound at {distance:g}"] = _summary(off).fraction_bound
+                details[f"bound at {distance:g}"] = summary(off, target.domain).fraction_bound
             if distance >= held:
                 failed = failed.joined(at.take(off))
                 exceeding.append(off)
     details["agreement"] = 1.0 - float(wrong.mean())
-    details["disagreement bound"] = _summary(wrong).fraction_bound
+    details["disagreement bound"] = summary(wrong, target.domain).fraction_bound
+    beside = " inputs and points beside the boundary as"
     certificate = dataclasses.replace(
-        _summary(np.concatenate(exceeding)),
-        distribution=f"{target.domain.distribution} inputs and points beside the boundary as",
+        summary(np.concatenate(exceeding), target.domain, beside),
         details=details | {"held to its labels from": held},
     )
     return Verdict(certificate, failed, details["agreement"], held <= BLUNT)

@@ -271,7 +271,8 @@ def _descend(model: Model, at: Crossings, error: FloatArray, outlying: float) ->
 def _loss(model: Model, at: Crossings, error: FloatArray, cap: float) -> float:
     """Return the sum of squared misfits, less for those beyond ``cap``; infinite if it broke."""
     misfit = model.distances(at) / error
-    loss = misfit**2 if np.isinf(cap) else cap**2 * np.log1p((misfit / cap) ** 2)
+    with np.errstate(over="ignore"):
+        loss = misfit**2 if np.isinf(cap) else cap**2 * np.log1p((misfit / cap) ** 2)
     total = float(loss.sum())
     return total if np.isfinite(total) else np.inf
 

@@ -14,7 +14,7 @@ from unrelu.labels.boundary import Crossings, find_near
 from unrelu.labels.charts import Chart, Target
 from unrelu.labels.config import DISTANCES, LEVER, LabelsConfig
 from unrelu.labels.design import ask_predicted, predicted_crossings, stays
-from unrelu.labels.fit import fit_model, misfits, solve_outputs
+from unrelu.labels.fit import Fit, fit_model, misfits, prune, solve_outputs
 from unrelu.labels.hyperplanes import Hyperplanes
 from unrelu.labels.lift import lift_model
 from unrelu.labels.missing import missing_hyperplanes
@@ -163,6 +163,9 @@ class LabelsRun:
             self.follow(failed, against, checks // 4)
             model = self.extended(model)
         wrong = len(failed) + len(against)
+        if wrong == 0 and model.unknowns <= JOINT:  # units that a fit did not need after all
+            fit = Fit(model, misfits(model, self.asked, self.noise))
+            model = prune(fit, self.asked, noise=self.noise, within=self.config.margin).model
         if self.model is None or wrong <= self.worst:
             self.model, self.worst = model, wrong
             self.trusted = len(failed) < checks // 2

@@ -131,16 +131,20 @@ class ChartSearch:
         none = Crossings.none(chart.dimension)
         self.turns += 1
         self._top_up(explorer, len(found))
-        rough, off = self._rough(explorer, found)
-        details["off"] = off
-        if rough is not None and not off < BLURRED:  # a fit of all may mend that
-            self._top_up(explorer, len(found), int(config.surplus * rough.unknowns))
+        rough, off = self._last(explorer)
+        if rough is None:
             rough, off = self._rough(explorer, found)
+            if rough is not None and not off < BLURRED:  # a fit of all may mend that
+                self._top_up(explorer, len(found), int(config.surplus * rough.unknowns))
+                rough, off = self._rough(explorer, found)
+        details["off"] = off
         if rough is None or not off < BLURRED:
             return None, none
         half = max(off, 16.0 * finest)
         pool = predicted_pool(rough, chart, self.rng, half)
-        count = max(0, int(config.surplus * rough.unknowns) - len(explorer.crossings))
+        # With few crossings over unknowns a fit hides what a weak unit does in all the others.
+        wanted = int(config.surplus * self.turns * rough.unknowns)
+        count = max(0, wanted - len(explorer.crossings))
         design = pool.take(choose(rough, pool, count))
         at = ask_predicted(chart, design, half=half, finest=finest, reach=1.0)
         lost = np.isnan(at.error)
@@ -155,6 +159,14 @@ class ChartSearch:
         if self._tolerated(bad):
             return fit.model, none
         return None, self._seeds(explorer, explorer.crossings.take(bad), at.take(lost))
+
+    def _last(self, explorer: Explorer) -> tuple[Model | None, float]:
+        """Return the last trial, if it predicts most of the boundary, and how far it is off."""
+        if self.trial is None or self.trial.classes != len(self.run.target.names):
+            return None, np.inf
+        away = np.abs(self.trial.distances(explorer.crossings))
+        off = float(np.quantile(away, self.config.useful))
+        return (self.trial, off) if off < BLURRED else (None, off)
 
     def _rough(self, explorer: Explorer, found: Hyperplanes) -> tuple[Model | None, float]:
         """Return a model of the hyperplanes found, and how far its boundary is off.

@@ -19,7 +19,7 @@ from unrelu.oracles.base import Oracle
 __all__ = ["GROWTH", "Boundary", "find_boundary", "find_offsets", "halve_brackets"]
 
 GROWTH = 4.0
-"""Factor by which a bracket grows until it holds the boundary."""
+"""Factor by which a bracket grows or moves on until it holds the boundary."""
 
 Inside = Callable[[FloatArray, IntArray], BoolArray]
 """Whether points ``(k, n)`` of the lines numbered ``(k,)`` lie inside."""
@@ -85,10 +85,13 @@ def halve_brackets(
             return low, high
         middle = 0.5 * (low[open_] + high[open_])
         stuck = (middle == low[open_]) | (middle == high[open_])
+        high[open_[stuck]] = low[open_[stuck]]
+        open_, middle = open_[~stuck], middle[~stuck]
+        if len(open_) == 0:
+            continue
         within = inside(start[open_] + middle[:, None] * direction[open_], open_)
         low[open_] = np.where(within, middle, low[open_])
         high[open_] = np.where(within, high[open_], middle)
-        high[open_[stuck]] = low[open_[stuck]]
 
 
 def _bears(oracle: Oracle, label: FloatArray) -> Inside:
