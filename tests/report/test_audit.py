@@ -202,6 +202,21 @@ def test_a_tree_gets_numbers_too():
     assert "ordinary copy" in render_page(facts)
 
 
+def test_a_defence_that_takes_too_long_is_unknown_never_safe(facts):
+    hasty = dataclasses.replace(QUICK, seconds=1e-3)
+    found = audit(connect(NETWORK), rng=0, config=hasty)
+    assert {d.status for d in found.defences} == {"UNFINISHED"}
+    assert not any(d.finished for d in found.defences)
+    assert not any("Change the answers" in action for action in found.actions)
+    assert "unknown" in render_page(found)
+    # With time enough, processes aside give what this one gives.
+    patient = dataclasses.replace(QUICK, seconds=900.0, noise=())
+    aside = audit(connect(NETWORK), rng=0, config=patient)
+    known = {d.name: d for d in facts.defences}
+    for defence in aside.defences:
+        assert defence == known[defence.name]
+
+
 def smooth(x):
     return np.tanh(x @ NETWORK.weights[0].T) @ NETWORK.weights[1].T
 

@@ -32,6 +32,7 @@ from unrelu.cli._target import (
     TARGET_PANEL,
     connect_options,
     takes_target,
+    with_flags,
 )
 from unrelu.errors import BudgetExhausted, InvalidInput, OracleError, UnreluError
 from unrelu.ledger import Ledger
@@ -183,7 +184,7 @@ def machine_output_alone() -> Iterator[None]:
 
 
 def _complain(error: Exception) -> None:
-    say("error:", str(error), "red")
+    say("error:", with_flags(str(error)), "red")
 
 
 def say(head: str, text: str, colour: str) -> None:

@@ -12,6 +12,7 @@ import contextvars
 import dataclasses
 import functools
 import inspect
+import re
 import types
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
@@ -23,7 +24,7 @@ from unrelu.errors import InvalidInput
 from unrelu.oracles import HTTPOptions
 from unrelu.oracles.http_options import PROTOCOLS, parse_rate
 
-__all__ = ["as_described", "connect_options", "given_rate", "takes_target"]
+__all__ = ["as_described", "connect_options", "given_rate", "takes_target", "with_flags"]
 
 TARGET_PANEL, ATTACK_PANEL, COST_PANEL, HTTP_PANEL, OUTPUT_PANEL = (
     "The target", "The attack", "Limits and cost", "Prediction APIs", "What comes out"
@@ -162,6 +163,21 @@ def as_described(name: str, said: dict[str, Any]) -> Iterator[dict[str, Any]]:
     call = _calls.get()[-1].described(name, said)
     with call:
         yield call.values
+
+
+def with_flags(text: str) -> str:
+    """Return a message of the library as the shell's user reads it: flags for arguments.
+
+    Only names with an underscore are taken for arguments: others are words, too.
+    """
+    calls = _calls.get()
+    if not calls:
+        return text
+    for flag, name in _by_flag(calls[-1].context.find_root().command).items():
+        shown = f"--{flag.replace('_', '-')}"
+        if "_" in name:
+            text = re.sub(rf"(?<!--)\b{name}\b(?!=)(?: \({shown}\))?", shown, text)
+    return text
 
 
 def _by_flag(command: Any) -> dict[str, str]:

@@ -14,6 +14,7 @@ from unrelu.cli._config import named_targets
 from unrelu.cli._images import read_images
 from unrelu.cli._target import as_described, connect_options, given_rate
 from unrelu.errors import InvalidInput
+from unrelu.report.config import AuditConfig
 from unrelu.report.zoo import Job, Zoo, audit_jobs, render_zoo
 
 __all__ = ["audit_list"]
@@ -98,6 +99,7 @@ def _jobs(listed: Path, folder: Path) -> list[Job]:
                     "rate": given_rate(),
                     "image_shape": shape,
                     "examples": shown,
+                    "config": AuditConfig(seconds=given["patience"]),
                     "command": f"unrelu audit {name} --seed {given['seed']}",
                 },
                 attack=attack,

@@ -45,7 +45,7 @@ from unrelu.cli._common import (
 )
 from unrelu.cli._images import read_images
 from unrelu.cli._plan import priced, tell_plan
-from unrelu.cli._target import OUTPUT_PANEL, TARGET_PANEL, given_rate
+from unrelu.cli._target import COST_PANEL, OUTPUT_PANEL, TARGET_PANEL, given_rate
 from unrelu.cli._zoo import audit_list
 from unrelu.errors import InvalidInput, MissingExtra
 from unrelu.oracles import Oracle
@@ -53,6 +53,7 @@ from unrelu.report import audit as run_audit
 from unrelu.report import render_page
 from unrelu.report.audit import Audit
 from unrelu.report.compare import changes, read_audit
+from unrelu.report.config import AuditConfig
 from unrelu.report.risk import CLOSE
 from unrelu.report.structure import check_images
 from unrelu.result import Status
@@ -96,6 +97,12 @@ CompareOption = Annotated[
 ]  # fmt: skip
 
 
+PatienceOption = Annotated[
+    float | None,
+    typer.Option("--patience", min=0.0, help="Seconds for each defence that is tried on the "
+                 "clone, side by side; one that takes longer is shown as unknown.",
+                 show_default="until each is done", rich_help_panel=COST_PANEL),
+]  # fmt: skip
 TargetArgument = Annotated[
     str | None, typer.Argument(metavar="[TARGET]", help=TARGET_HELP, show_default=False)
 ]
@@ -125,6 +132,7 @@ def audit(
     out: ReportOption = Path("report.html"),
     image: ImageOption = None,
     examples: ExamplesOption = None,
+    patience: PatienceOption = None,
     fail_if: FailIfOption = None,
     compare: CompareOption = None,
     dry_run: DryRunOption = False,
@@ -167,7 +175,7 @@ def audit(
             found = run_audit(
                 oracle, rng=seed, domain=attack.domain, attack=attack, plan=plan, rate=rate,
                 image_shape=shape, examples=shown, progress=progress, command=_command(),
-                name=target,
+                name=target, config=AuditConfig(seconds=patience),
             )  # fmt: skip
         replace_file(out, render_page(found).encode())
         if as_json:

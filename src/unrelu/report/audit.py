@@ -29,10 +29,11 @@ from unrelu.ledger import redact
 from unrelu.lines.facts import Area
 from unrelu.oracles import Oracle, as_oracle
 from unrelu.progress import Progress, as_progress
+from unrelu.report.config import AuditConfig
 from unrelu.report.copies import CopyPoint, copy_curve, draw_inputs
 from unrelu.report.line import answers_on_a_line
 from unrelu.report.risk import RULE, Risk, actions, risk_of
-from unrelu.report.simulation import AuditConfig, Defence, LeakPoint, Simulation, entry_of
+from unrelu.report.simulation import Defence, LeakPoint, Simulation, entry_of
 from unrelu.report.structure import (
     Obfuscated,
     check_images,

@@ -7,7 +7,8 @@ import numpy as np
 from unrelu._types import FloatArray
 from unrelu.errors import UnreluError
 from unrelu.oracles import Oracle
-from unrelu.report.simulation import AuditConfig, Simulation
+from unrelu.report.config import AuditConfig
+from unrelu.report.simulation import Simulation
 
 __all__ = ["answers_on_a_line"]
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from unrelu.choose import ExtractionPlan
-from unrelu.report.simulation import AuditConfig, Defence
+from unrelu.report.config import AuditConfig
+from unrelu.report.simulation import Defence
 from unrelu.report.structure import first_rows, name_layer
 from unrelu.result import RecoveryResult, Status
 
