@@ -129,6 +129,12 @@ def recommend(
             + "Keep logging and limiting queries: approximate copies remain possible."
         )  # fmt: skip
     best = best_change(defences, options)
+    if best is None and any(d.changes_answers and not d.finished for d in defences):
+        return (
+            "Whether a change of the answers helps is not known: some attacks were not run to "
+            "their end (hatched below). What helps in any case is to limit who may ask how much, "
+            "and to watch for queries far from real inputs."
+        )
     if best is None:
         return (
             "No change of the answers that was tried keeps this attack from a useful clone. What "
