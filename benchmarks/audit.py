@@ -7,12 +7,13 @@ the audit tried on its clone, and attacked with another seed; the attacker's
 network is judged with the model. A run succeeds where every claim was true:
 
 - "can be cloned": the clone is within the certificate of the model at fresh inputs;
-- "this defence stops the attack" (the clone is useless), or that it does not;
+- "this defence stops the attack" (its clone is useless): none of three attackers ends with
+  a useful one; or that it does not: one of them ends with more than a useless one;
 - the risk level: what attacks of other seeds reach is no worse than it says.
 
 ``false_clear`` counts claims that were too calm: a defence that was said to stop an
 attack which it does not stop, a risk that is higher than told. ``unknown`` counts
-defences that the audit itself left open.
+defences of which the audit claims neither.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ CONFIG = AuditConfig(
     copies=(250, 1000), seconds=60.0,
 )  # fmt: skip
 """Fewer defences and smaller copies than by default, so that a model takes a minute."""
+ATTACKERS = 3
+"""Attacks on a defended model, each with a seed of its own: one that gets through is enough."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,7 +82,11 @@ def _mlp(kind: str, data: str, widths: tuple[int, ...], seed: int, *, unit: str 
     from sklearn import neural_network
 
     maker = getattr(neural_network, f"MLP{kind}")
-    return _served(maker(widths, activation=unit, max_iter=400, random_state=seed), data, seed)
+    return _served(
+        maker(hidden_layer_sizes=widths, activation=unit, max_iter=400, random_state=seed),
+        data,
+        seed,
+    )
 
 
 def _tree(kind: str, data: str, seed: int) -> Model:
@@ -161,6 +168,20 @@ def _attacked(oracle: Oracle, seed: int) -> RecoveryResult | None:
             return None
 
 
+def best_of_attackers(
+    behind: Callable[[], Oracle | None], model: Model, x: FloatArray, seed: int
+) -> float:
+    """Return the least error that one of a few attackers reaches; a useful clone ends the try."""
+    best = 1.0
+    for number in range(ATTACKERS):
+        oracle = behind()
+        assert oracle is not None
+        best = min(best, error_of(_attacked(oracle, seed + 1000 * number), model, x))
+        if best < CONFIG.useful:
+            break
+    return best
+
+
 def true_level(model: Model, facts: Audit, seed: int) -> str:
     """Return the risk by the audit's own rule, measured on the model with another seed."""
     rng = np.random.default_rng(seed)
@@ -189,16 +210,21 @@ def judged(seed: int, make: Callable[[int], Model]) -> dict[str, Any]:
     calm: list[str] = []
     unknown = 0
     for defence in facts.defences:
-        oracle = deployed(defence.name, model, max(5000, 3 * defence.queries), spread)
-        if oracle is None:
+        behind = partial(deployed, defence.name, model, max(5000, 3 * defence.queries), spread)
+        if behind() is None:
             continue
         if not defence.finished or defence.attack_error is None:
             unknown += 1
             continue
-        reached = error_of(_attacked(oracle, seed + 2), model, x)
-        if (defence.attack_error < CONFIG.useful) != (reached < CONFIG.useful):
-            told = f"{defence.name}: {defence.attack_error:.2g} told, {reached:.2g} reached"
-            (calm if reached < CONFIG.useful else wrong).append(told)
+        if CONFIG.useful <= defence.attack_error < CONFIG.useless:
+            unknown += 1  # nothing is claimed
+            continue
+        reached = best_of_attackers(behind, model, x, seed + 2)
+        told = f"{defence.name}: {defence.attack_error:.2g} told, {reached:.2g} reached"
+        if defence.attack_error >= CONFIG.useless and reached < CONFIG.useful:
+            calm.append(told)
+        if defence.attack_error < CONFIG.useful and reached >= CONFIG.useless:
+            wrong.append(told)
     level = true_level(model, facts, seed + 3)
     if LEVELS.index(level) < LEVELS.index(facts.risk.level):
         calm.append(f"risk {facts.risk.level} told, {level} reached")

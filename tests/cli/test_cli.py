@@ -31,8 +31,8 @@ def run(*words: str, code: int = 0):
 def commands() -> list[list[str]]:
     return [
         [],
-        ["doctor"],
-        ["ledger"],
+        *([c] for c in ("demo", "doctor", "extract", "audit", "span", "serve", "ledger")),
+        *(["targets", c] for c in ("list", "check")),
         *(["ledger", c] for c in ("show", "verify", "export", "prune")),
     ]
 
@@ -47,6 +47,8 @@ def test_help_fits_eighty_columns(words, monkeypatch):
     text = run(*words, "--help").stdout
     assert "Usage:" in text
     assert max(map(len, text.splitlines())) <= 80
+    assert "[[" not in text
+    assert "every  " not in text  # brackets that were taken for markup
 
 
 def test_doctor_speaks_to_people_on_stderr_and_to_machines_on_stdout():

@@ -68,8 +68,8 @@ SHARED = (
           "export.", "--store-points"),
     _cost("batch", int, 4096, "Most queries in one request.", min=1),
     _http("protocol", str, "auto", f"{', '.join(PROTOCOLS)}."),
-    _http("request", str | None, None, "JSON with {{x}} for the rows, or {{row}} for a single "
-          "one."),
+    _http("request", str | None, None, "JSON with {{x}} for the rows, {{row}} for a single "
+          "one, or \"{{png}}\" for a single picture (base64)."),
     _http("answer", str | None, None, "Where the answers are, such as '$.outputs[0].scores'."),
     _http("token_env", str | None, None, "Environment variable with a bearer token.",
           envvar="UNRELU_TOKEN_ENV"),

@@ -99,17 +99,17 @@ CompareOption = Annotated[
 
 PatienceOption = Annotated[
     float | None,
-    typer.Option("--patience", min=0.0, help="Seconds for each defence that is tried on the "
-                 "clone, side by side; one that takes longer is shown as unknown.",
+    typer.Option("--patience", min=0.0, help="Seconds of computing for each defence that is "
+                 "tried on the clone, side by side; one that takes longer is shown as unknown.",
                  show_default="until each is done", rich_help_panel=COST_PANEL),
 ]  # fmt: skip
 TargetArgument = Annotated[
-    str | None, typer.Argument(metavar="[TARGET]", help=TARGET_HELP, show_default=False)
+    str | None, typer.Argument(metavar="TARGET", help=TARGET_HELP, show_default=False)
 ]
 TargetsOption = Annotated[
     Path | None,
-    typer.Option("--targets", help="Audit every [targets.NAME] of this file instead, side by "
-                 "side (extra dask).", rich_help_panel=TARGET_PANEL),
+    typer.Option("--targets", help="Audit every target that this file describes instead, "
+                 "side by side (extra dask).", rich_help_panel=TARGET_PANEL),
 ]  # fmt: skip
 SchedulerOption = Annotated[
     str | None,

@@ -6,6 +6,7 @@ time, and it may be a child of a worker that may have no children of other kinds
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import pickle
 import subprocess
@@ -18,14 +19,28 @@ from typing import Any
 __all__ = ["run_aside"]
 
 _CHILD = """
-import pickle, sys
+import pickle, sys, time
+try:
+    import resource
+except ImportError:  # no such limits here: the parent looks at the clock
+    resource = None
+
+def limit():
+    if resource is not None:
+        end = int(time.process_time() + seconds + 1)  # the system counts whole seconds
+        resource.setrlimit(resource.RLIMIT_CPU, (end, resource.RLIM_INFINITY))
+
 out, sys.stdout = sys.stdout.buffer, sys.stderr
-sys.path[:] = pickle.load(sys.stdin.buffer)
+sys.path[:], seconds = pickle.load(sys.stdin.buffer)
 function, argument = pickle.load(sys.stdin.buffer)
+limit()
 for value in function(argument):
     pickle.dump(value, out)
     out.flush()
+    limit()
 """
+HAS_LIMITS = importlib.util.find_spec("resource") is not None
+"""Whether the system itself ends a process after so much computing, however busy it is."""
 
 
 def run_aside(
@@ -38,7 +53,7 @@ def run_aside(
     function
         Found by its module and name; gives values one after the other.
     seconds
-        After which a child is ended, its start included.
+        Of computing for each value, after which a child is ended.
 
     Yields
     ------
@@ -51,13 +66,13 @@ def run_aside(
 
 def _child(function: Callable[[Any], Iterable[Any]], argument: Any, seconds: float) -> list[Any]:
     """Run one piece of work; returns what it gave before its end."""
-    work = pickle.dumps(sys.path) + pickle.dumps((function, argument))
+    work = pickle.dumps((sys.path, seconds)) + pickle.dumps((function, argument))
     one_thread = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     try:
         given = subprocess.run(
             [sys.executable, "-c", _CHILD], input=work, stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL, env={**os.environ, **one_thread}, timeout=seconds,
-            check=False,
+            stderr=subprocess.DEVNULL, env={**os.environ, **one_thread},
+            timeout=None if HAS_LIMITS else seconds, check=False,
         ).stdout  # fmt: skip
     except subprocess.TimeoutExpired as late:
         given = late.stdout or b""

@@ -32,9 +32,12 @@ class AuditConfig:
     """Answers shown along one line; asked from the target."""
     useful: float = 0.1
     """Relative error below which a clone is called useful."""
+    useless: float = 0.5
+    """Relative error from which a defence is said to stop the attack; between the two nothing is
+    claimed, as another seed may end on the other side of a single line."""
     examples: int = 4
     """Images shown before and after obfuscation; the target is asked for both."""
     obfuscation: float = 2.0
     """Norm of the noise there, over the image's."""
     seconds: float | None = None
-    """For one defence, in a process of its own; None: until it is done, in this one."""
+    """Of computing for one defence, in a process of its own; None: until it is done, in this."""

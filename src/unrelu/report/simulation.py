@@ -237,8 +237,7 @@ class Simulation:
             moved,
             labels,
             known[0] if known else self.train_copy(change.wrap(self.served())),
-            f"this audit gave the attack {self.options.seconds:g} s, which was not enough: a "
-            "patient attacker goes on",
+            f"{self.options.seconds:g} s of computing were not enough: a patient attacker goes on",
             change.changes_answers,
             cut_off=True,
         )

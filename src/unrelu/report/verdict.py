@@ -137,7 +137,7 @@ def recommend(
         )
     if best is None:
         return (
-            "No change of the answers that was tried keeps this attack from a useful clone. What "
+            "No change of the answers that was tried surely stops this attack. What "
             "remains is to limit who may ask how much, and to watch for queries far from real "
             "inputs."
         )
@@ -161,6 +161,6 @@ def best_change(defences: tuple[Defence, ...], options: AuditConfig) -> Defence 
         if d.changes_answers
         and d.status not in went_on
         and d.attack_error is not None
-        and d.attack_error >= options.useful
+        and d.attack_error >= options.useless
     ]
     return min(stopped, key=lambda d: (d.label_change, d.answer_change), default=None)
