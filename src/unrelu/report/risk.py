@@ -91,8 +91,8 @@ def actions(
         )
     elif defences:
         found.append(
-            "Do not rely on changing the answers: none of the changes tried surely stops the attack "
-            "at a price that honest users would pay."
+            "Do not rely on changing the answers: none of the changes tried surely stops the "
+            "attack at a price that honest users would pay."
         )
     found.append(
         "Log queries, and look for inputs that lie on straight lines or far from real ones: exact "
