@@ -218,10 +218,9 @@ def audit(
     oracle
         An oracle, or anything :func:`unrelu.connect` takes. Its price, budget
         and box are used.
-    domain
-        Where it may be asked, as :func:`unrelu.extract` takes it; the oracle's box otherwise.
-    attack
-        What recovers; :func:`unrelu.extract` otherwise.
+    domain, attack
+        Where it may be asked (its box otherwise), and what recovers
+        (:func:`unrelu.extract` otherwise).
     plan
         What :func:`unrelu.plan_extraction` said for the same oracle and seed.
     rate
@@ -248,16 +247,10 @@ def audit(
     start = time.perf_counter()
     seed = rng if isinstance(rng, int) else None
     generator = as_generator(rng)
-    if domain is None:
-        domain = "all" if target.box is None else target.box
+    domain = domain or target.box or "all"
     source: RandomState = seed if seed is not None else generator
-    if plan is None:
-        meter.update("looking", 0, None)
-        plan = plan_extraction(target, domain=domain, rng=source)
-    if attack is None:
-        result = extract(target, domain=domain, plan=plan, rng=source, progress=meter)
-    else:
-        result = attack(target, plan, source, meter)
+    plan = plan or _looked(target, domain, source, meter)
+    result = (attack or _chosen(domain))(target, plan, source, meter)
     streams = generator.spawn(7)[2:]  # the first two are those of the plan and the extraction
     shape = image_shape or _as_image(target)
     blind = _blind(target, result, plan, shape, examples, options, streams[0])
@@ -291,6 +284,19 @@ def audit(
         actions=actions(risk, clone.needed, copies, best, clone.defences),
         command=command,
         with_data=target.data is not None,
+    )
+
+
+def _looked(target: Oracle, domain: Area, rng: RandomState, progress: Progress) -> ExtractionPlan:
+    """Look at the target, and say so."""
+    progress.update("looking", 0, None)
+    return plan_extraction(target, domain=domain, rng=rng)
+
+
+def _chosen(domain: Area) -> Attack:
+    """Return the attack that looks and chooses, within a domain."""
+    return lambda target, plan, rng, progress: extract(
+        target, domain=domain, plan=plan, rng=rng, progress=progress
     )
 
 
