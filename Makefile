@@ -35,7 +35,7 @@ $(DEMO): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("unrelu needs Python 3.11 or newer" if sys.version_info < (3, 11) else 0)'
 	@if [ ! -e $(STAMP) ]; then \
 		echo "Installing what the demo runs into $(VENV): numpy, scipy, scikit-learn and a dozen small packages"; \
-		echo "(about 300 MB on disk; a minute or two, most of it downloading). Later calls skip this."; \
+		echo "(most of the time goes into downloading them). Later calls skip this."; \
 	fi
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	test -e $(STAMP) || $(BIN)/python -m pip install --progress-bar off --constraint constraints.txt --editable ".[demo]"

@@ -115,7 +115,7 @@ MODELS: dict[str, Callable[[int], Model]] = {
     "tree: diabetes": partial(_tree, "Regressor", "diabetes"),
     "tree: wine classes": partial(_tree, "Classifier", "wine"),
     "linear: diabetes": partial(_linear, "Ridge", "diabetes"),
-    "linear: breast cancer, logistic": partial(_linear, "LogisticRegression", "breast_cancer"),
+    "linear: iris, logistic": partial(_linear, "LogisticRegression", "iris"),
 }
 
 
