@@ -12,6 +12,7 @@ BUSY ?= 16
 SERVER ?= unrelu
 REQUIRED ?=
 STAMP := $(VENV)/.installed
+DEMO := $(VENV)/.installed-for-the-demo
 EXTRAS := onnx,sklearn,http,dask,exact,parquet,report
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -28,7 +29,19 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[$(EXTRAS)]" --group dev
 	touch $@
 
-demo: $(STAMP) ## train, serve, extract over HTTP, report (SERVER=mlserver for the real MLServer)
+# The demo needs neither the developers' tools nor other kinds of targets; where all is there
+# already, nothing is installed.
+$(DEMO): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("unrelu needs Python 3.11 or newer" if sys.version_info < (3, 11) else 0)'
+	@if [ ! -e $(STAMP) ]; then \
+		echo "Installing what the demo runs into $(VENV): numpy, scipy, scikit-learn and a dozen small packages"; \
+		echo "(most of the time goes into downloading them). Later calls skip this."; \
+	fi
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	test -e $(STAMP) || $(BIN)/python -m pip install --progress-bar off --constraint constraints.txt --editable ".[demo]"
+	@touch $@
+
+demo: $(DEMO) ## train, serve, extract over HTTP, report (SERVER=mlserver for the real MLServer)
 ifeq ($(SERVER),mlserver)
 	PYTHON=$(PYTHON) REQUIRED=mlserver sh tests/environments.sh mlserver
 endif

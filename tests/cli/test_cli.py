@@ -31,8 +31,8 @@ def run(*words: str, code: int = 0):
 def commands() -> list[list[str]]:
     return [
         [],
-        ["doctor"],
-        ["ledger"],
+        *([c] for c in ("demo", "doctor", "extract", "audit", "span", "serve", "ledger")),
+        *(["targets", c] for c in ("list", "check")),
         *(["ledger", c] for c in ("show", "verify", "export", "prune")),
     ]
 
@@ -47,6 +47,8 @@ def test_help_fits_eighty_columns(words, monkeypatch):
     text = run(*words, "--help").stdout
     assert "Usage:" in text
     assert max(map(len, text.splitlines())) <= 80
+    assert "[[" not in text
+    assert "every  " not in text  # brackets that were taken for markup
 
 
 def test_doctor_speaks_to_people_on_stderr_and_to_machines_on_stdout():
@@ -124,6 +126,28 @@ def test_ledger_commands(tmp_path):
     run("ledger", "prune", str(path), "--oracle", "one", "--yes")
     assert json.loads(run("ledger", "show", str(path), "--json").stdout)["oracles"] == []
     run("ledger", "export", str(path), "--out", str(tmp_path / "data.npz"), code=2)
+
+
+def test_points_kept_by_a_flag_can_be_exported(tmp_path):
+    ledger, out = str(tmp_path / "l.db"), str(tmp_path / "data.npz")
+    run("doctor", "planted:3-2-1", "--ledger", ledger)
+    told = run("ledger", "export", ledger, "--out", out, code=2)
+    assert "--store-points" in told.stderr
+    ledger = str(tmp_path / "with_points.db")
+    run("doctor", "planted:3-2-1", "--ledger", ledger, "--store-points")
+    run("ledger", "export", ledger, "--out", out)
+    kept = np.load(out)
+    network = planted.random_network(3, 2, 1, rng=0)
+    np.testing.assert_array_equal(network(kept["x"]), kept["y"])
+    assert "goes with --ledger" in run("doctor", "planted:3-2-1", "--store-points", code=2).stderr
+
+
+def test_messages_name_flags_not_arguments():
+    told = run("doctor", "planted:3-2-1", "--max-cost", "3", code=2).stderr
+    assert "--max-cost needs the price" in told
+    told = run("doctor", "os:getcwd", code=2).stderr
+    assert "--input-dim" in told
+    assert "connect(" not in told
 
 
 def test_verify_reports_damage(tmp_path):

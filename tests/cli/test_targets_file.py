@@ -53,11 +53,24 @@ def test_pyproject_may_hold_them_too(here):
     assert "inputs        6" in shown.stderr
 
 
+def test_options_are_written_as_flags_whatever_the_command_calls_them(here):
+    (here / "unrelu.toml").write_text(
+        '[targets.toy]\ntarget = "planted:4-3-1"\nrange = [-1, 1]\nlabels = false\n'
+        'fail-if = "cloned"\ndepth = 2\n'
+    )
+    facts = json.loads(run("extract", "toy", "--json").stdout)
+    assert facts["status"] == "RECOVERED"
+    assert "range:-1.0:1.0" in facts["provenance"]["target"]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("[targets.toy]\nbudget = 3\n", "needs target"),
         ('[targets.toy]\ntarget = "planted:6-4-1"\nbudgets = 3\n', "no option --budgets"),
+        ('[targets.toy]\ntarget = "planted:6-4-1"\ninput-range = 3\n', "no option --input-range"),
+        ('[targets.toy]\ntarget = "planted:6-4-1"\nbudget = "x"\n', "no int"),
+        ('[targets.toy]\ntarget = "planted:6-4-1"\nversion = true\n', "no option --version"),
         ("targets = 3\n", "no tables"),
         ("[target.toy]\n", "found target"),
         ("[[[", "cannot read"),

@@ -17,7 +17,8 @@ from typer.testing import CliRunner
 from unrelu import BudgetExhausted, InvalidInput, ReLUNetwork, connect, extract, planted
 from unrelu.cli.main import app
 from unrelu.oracles import Labels, Noisy, Softmax
-from unrelu.report import audit, render_page
+from unrelu.report import audit, render_page, simulation
+from unrelu.report.aside import run_aside
 from unrelu.report.audit import AuditConfig
 from unrelu.report.compare import changes, read_audit
 from unrelu.report.figures import Series, bar_chart, line_chart, weights_image
@@ -202,6 +203,32 @@ def test_a_tree_gets_numbers_too():
     assert "ordinary copy" in render_page(facts)
 
 
+def endless(value):
+    yield value
+    while True:
+        pass
+
+
+def test_a_defence_that_takes_too_long_is_unknown_never_safe(facts, monkeypatch):
+    assert list(run_aside(endless, [3, "x"], 0.0)) == [[3], ["x"]]
+    hasty = dataclasses.replace(QUICK, seconds=1.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(simulation, "run_aside", lambda _, work, __: ([0.2] for _ in work))
+        found = audit(connect(NETWORK), rng=0, config=hasty)
+    assert {d.status for d in found.defences} == {"UNFINISHED"}
+    assert not any(d.finished for d in found.defences)
+    assert not any("Change the answers" in action for action in found.actions)
+    assert any("not tried to their end" in action for action in found.actions)
+    assert "is not known" in found.recommendation
+    assert "unknown" in render_page(found)
+    # With time enough, processes aside give what this one gives.
+    patient = dataclasses.replace(QUICK, seconds=900.0, noise=(), decimals=())
+    aside = audit(connect(NETWORK), rng=0, config=patient)
+    known = {d.name: d for d in facts.defences}
+    for defence in aside.defences:
+        assert defence == known[defence.name]
+
+
 def smooth(x):
     return np.tanh(x @ NETWORK.weights[0].T) @ NETWORK.weights[1].T
 
@@ -325,7 +352,8 @@ def test_what_the_audit_itself_cut_off_or_broke_is_not_recommended():
     coarse = Defence("round to 2 decimals", "ILL_CONDITIONED", 400, 1.0, 1e-2, 0.01, 0.3)
     text = recommend((plain, cut, broken, weak, coarse), QUICK)
     assert "round to 2 decimals" in text
-    assert "No change of the answers" in recommend((plain, cut, broken, weak), QUICK)
+    assert "No change of the answers" in recommend((plain, weak), QUICK)
+    assert "is not known" in recommend((plain, cut, broken, weak), QUICK)
 
 
 def test_a_budget_that_runs_out_is_told():

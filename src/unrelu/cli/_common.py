@@ -32,8 +32,10 @@ from unrelu.cli._target import (
     TARGET_PANEL,
     connect_options,
     takes_target,
+    with_flags,
 )
 from unrelu.errors import BudgetExhausted, InvalidInput, OracleError, UnreluError
+from unrelu.ledger import Ledger
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles import Oracle, connect
 from unrelu.result import RecoveryResult, Status
@@ -182,7 +184,7 @@ def machine_output_alone() -> Iterator[None]:
 
 
 def _complain(error: Exception) -> None:
-    say("error:", str(error), "red")
+    say("error:", with_flags(str(error)), "red")
 
 
 def say(head: str, text: str, colour: str) -> None:
@@ -201,7 +203,13 @@ def open_target(
     chosen: str | ReLUNetwork = target
     if target.startswith("planted:"):
         chosen = planted_network(target)
-    return connect(chosen, input_dim=input_dim, budget=budget, ledger=ledger, **connect_options())
+    options = connect_options()
+    if options.pop("store_points", False):
+        if ledger is None:
+            raise InvalidInput("--store-points goes with --ledger FILE")
+        options["ledger"] = Ledger(ledger, store_points=True)
+    given = {"input_dim": input_dim, "budget": budget, "ledger": ledger}
+    return connect(chosen, **(given | options))
 
 
 def planted_network(target: str) -> ReLUNetwork:

@@ -1,16 +1,20 @@
 """Options that every command with a TARGET shares, added by one decorator.
 
 ``takes_target`` extends a command's signature by the options below that the
-command does not define itself; ``open_target`` reads what the user gave.
+command does not define itself; ``open_target`` reads what the user gave. What a
+file says of a target fills in what the user did not give (:class:`_Call`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
+import dataclasses
 import functools
 import inspect
+import re
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
@@ -20,15 +24,11 @@ from unrelu.errors import InvalidInput
 from unrelu.oracles import HTTPOptions
 from unrelu.oracles.http_options import PROTOCOLS, parse_rate
 
-__all__ = ["connect_options", "given_rate", "takes_target"]
+__all__ = ["as_described", "connect_options", "given_rate", "takes_target", "with_flags"]
 
-TARGET_PANEL, COST_PANEL, HTTP_PANEL, OUTPUT_PANEL = (
-    "The target", "Limits and cost", "Prediction APIs", "What comes out"
+TARGET_PANEL, ATTACK_PANEL, COST_PANEL, HTTP_PANEL, OUTPUT_PANEL = (
+    "The target", "The attack", "Limits and cost", "Prediction APIs", "What comes out"
 )  # fmt: skip
-
-_given: contextvars.ContextVar[dict[str, Any] | None] = contextvars.ContextVar(
-    "given", default=None
-)
 
 
 def _option(
@@ -64,10 +64,12 @@ SHARED = (
     _cost("price", float | None, None, "Price of one query.", min=0.0, envvar="UNRELU_PRICE"),
     _cost("max_cost", float | None, None, "Most money to spend, at --price.", min=0.0,
           envvar="UNRELU_MAX_COST", show_default="no limit"),
+    _cost("store_points", bool, False, "Keep the points in the ledger too, for unrelu ledger "
+          "export.", "--store-points"),
     _cost("batch", int, 4096, "Most queries in one request.", min=1),
     _http("protocol", str, "auto", f"{', '.join(PROTOCOLS)}."),
-    _http("request", str | None, None, "JSON with {{x}} for the rows, or {{row}} for a single "
-          "one."),
+    _http("request", str | None, None, "JSON with {{x}} for the rows, {{row}} for a single "
+          "one, or \"{{png}}\" for a single picture (base64)."),
     _http("answer", str | None, None, "Where the answers are, such as '$.outputs[0].scores'."),
     _http("token_env", str | None, None, "Environment variable with a bearer token.",
           envvar="UNRELU_TOKEN_ENV"),
@@ -101,12 +103,15 @@ def takes_target(command: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def wrapped(context: typer.Context, **values: Any) -> None:
-        values = _as_described(context, values, parameters)
-        token = _given.set({key: values.pop(key) for key in names})
-        try:
-            command(**values)
-        finally:
-            _given.reset(token)
+        from unrelu.cli._common import friendly
+
+        call = _Call(context, values, tuple(parameters), tuple(names))
+        with friendly():
+            described = named_targets().get(values.get("target") or "")
+            if described is not None:
+                call = call.described(values["target"], described)
+        with call:
+            command(**{key: value for key, value in call.values.items() if key not in names})
 
     parameters = [context_parameter, *mine, *extra]
     wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -114,40 +119,80 @@ def takes_target(command: Callable[..., None]) -> Callable[..., None]:
     return wrapped
 
 
-def _as_described(
-    context: typer.Context, values: dict[str, Any], parameters: list[inspect.Parameter]
-) -> dict[str, Any]:
-    """Fill in what the configuration file says of a target that is named there.
+@dataclasses.dataclass(frozen=True)
+class _Call:
+    """A command as it was called: its options by name, and those that all commands share."""
 
-    What the command line or the environment gave stays.
-    """
-    from unrelu.cli._common import friendly
+    context: typer.Context
+    values: dict[str, Any]
+    parameters: tuple[inspect.Parameter, ...]
+    shared: tuple[str, ...]
 
-    with friendly():
-        described = named_targets().get(values.get("target") or "")
-        if described is None:
-            return values
-        kinds = {parameter.name: _kind(parameter.annotation) for parameter in parameters}
-        filled = values | {"target": described["target"]}
-        for key, value in described.items():
-            if key == "target":
+    def described(self, name: str, said: dict[str, Any]) -> _Call:
+        """Fill in what a file says of a target; the command line and the environment go first."""
+        kinds = {parameter.name: _kind(parameter.annotation) for parameter in self.parameters}
+        known = _by_flag(self.context.find_root().command)
+        filled = self.values | {"target": said["target"]}
+        for flag, value in said.items():
+            if flag == "target":
                 continue
-            if key not in kinds and not _is_option(key):
+            if flag not in known:
                 raise InvalidInput(
-                    f"[targets.{values['target']}]: there is no option --{key.replace('_', '-')}"
+                    f"[targets.{name}]: there is no option --{flag.replace('_', '-')}"
                 )
-            source = context.get_parameter_source(key)
+            key = known[flag]
+            source = self.context.get_parameter_source(key)
             if key in kinds and (source is None or source.name == "DEFAULT"):
-                filled[key] = _converted(kinds[key], value, f"[targets.{values['target']}] {key}")
-    return filled
+                filled[key] = _converted(kinds[key], value, f"[targets.{name}] {flag}")
+        return dataclasses.replace(self, values=filled)
+
+    def __enter__(self) -> None:
+        _calls.set((*_calls.get(), self))
+
+    def __exit__(self, *_: object) -> None:
+        _calls.set(_calls.get()[:-1])
 
 
-def _is_option(name: str) -> bool:
-    """Whether another command takes it: a target is described for all of them."""
-    return name in {parameter.name for parameter in SHARED} | {
-        "input_dim", "seed", "budget", "ledger", "out", "depth", "epsilon", "relative", "domain",
-        "image", "examples",
-    }  # fmt: skip
+_calls: contextvars.ContextVar[tuple[_Call, ...]] = contextvars.ContextVar("calls", default=())
+"""The commands that run, the innermost last."""
+
+
+@contextlib.contextmanager
+def as_described(name: str, said: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Run the block as though the command had been called for this target; yields its options."""
+    call = _calls.get()[-1].described(name, said)
+    with call:
+        yield call.values
+
+
+def with_flags(text: str) -> str:
+    """Return a message of the library as the shell's user reads it: flags for arguments.
+
+    Only names with an underscore are taken for arguments: others are words, too.
+    """
+    calls = _calls.get()
+    if not calls:
+        return text
+    for flag, name in _by_flag(calls[-1].context.find_root().command).items():
+        shown = f"--{flag.replace('_', '-')}"
+        if "_" in name:
+            text = re.sub(rf"(?<!--)\b{name}\b(?!=)(?: \({shown}\))?", shown, text)
+    return text
+
+
+def _by_flag(command: Any) -> dict[str, str]:
+    """Return the options of all commands that take a target: flag to name, as a file writes it.
+
+    A target is described for all commands, so an option of another one is no mistake.
+    """
+    found: dict[str, str] = {}
+    if any(option.name == "target" for option in command.params):
+        for option in command.params:
+            flags = [flag for flag in option.opts if flag.startswith("--")]
+            found |= {flag[2:].replace("-", "_"): option.name for flag in flags}
+    for child in getattr(command, "commands", {}).values():
+        found |= _by_flag(child)
+    return found
 
 
 def _kind(annotation: Any) -> Any:
@@ -169,15 +214,24 @@ def _converted(kind: Any, value: Any, where: str) -> Any:
         raise InvalidInput(f"{where}: {value!r} is no {kind.__name__}") from error
 
 
+def _given() -> dict[str, Any]:
+    """Return the shared options of the command that runs; empty outside of one."""
+    calls = _calls.get()
+    return {key: calls[-1].values[key] for key in calls[-1].shared} if calls else {}
+
+
 def given_rate() -> float | None:
     """Return the rows a second that the user allows; None without a limit."""
-    text = (_given.get() or {}).get("rate")
+    text = _given().get("rate")
     return None if text is None else parse_rate(text)
 
 
 def connect_options() -> dict[str, Any]:
-    """Return what the user gave as keyword arguments of :func:`unrelu.connect`."""
-    given = _given.get()
+    """Return what the user gave as keyword arguments of :func:`unrelu.connect`.
+
+    ``store_points`` is the ledger's.
+    """
+    given = _given()
     if not given:
         return {}
     return {
@@ -190,6 +244,7 @@ def connect_options() -> dict[str, Any]:
         "price": given.get("price"),
         "max_cost": given.get("max_cost"),
         "batch_size": given.get("batch", 4096),
+        "store_points": given.get("store_points", False),
         "http": HTTPOptions(
             protocol=given["protocol"],
             request=given["request"],

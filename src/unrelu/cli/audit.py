@@ -10,21 +10,31 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
 from unrelu._files import replace_file
-from unrelu._types import FloatArray
-from unrelu.choose import ExtractionPlan, plan_extraction
+from unrelu.choose import ExtractionPlan
+from unrelu.cli._attack import (
+    Answers,
+    AnswersOption,
+    Attack,
+    DepthOption,
+    DomainOption,
+    EpsilonOption,
+    RelativeOption,
+    look,
+    parse_domain,
+)
 from unrelu.cli._common import (
     NOT_RECOVERED,
+    TARGET_HELP,
+    UNREACHED,
     BudgetOption,
     InputDimOption,
     JsonOption,
     LedgerOption,
     QuietOption,
     SeedOption,
-    TargetArgument,
     check_folder,
     console,
     friendly,
@@ -33,15 +43,19 @@ from unrelu.cli._common import (
     say,
     show_progress,
 )
+from unrelu.cli._images import read_images
 from unrelu.cli._plan import priced, tell_plan
-from unrelu.cli._target import OUTPUT_PANEL, TARGET_PANEL, given_rate
+from unrelu.cli._target import COST_PANEL, OUTPUT_PANEL, TARGET_PANEL, given_rate
+from unrelu.cli._zoo import audit_list
 from unrelu.errors import InvalidInput, MissingExtra
 from unrelu.oracles import Oracle
 from unrelu.report import audit as run_audit
 from unrelu.report import render_page
 from unrelu.report.audit import Audit
 from unrelu.report.compare import changes, read_audit
+from unrelu.report.config import AuditConfig
 from unrelu.report.risk import CLOSE
+from unrelu.report.structure import check_images
 from unrelu.result import Status
 
 
@@ -83,12 +97,42 @@ CompareOption = Annotated[
 ]  # fmt: skip
 
 
+PatienceOption = Annotated[
+    float | None,
+    typer.Option("--patience", min=0.0, help="Seconds of computing for each defence that is "
+                 "tried on the clone, side by side; one that takes longer is shown as unknown.",
+                 show_default="until each is done", rich_help_panel=COST_PANEL),
+]  # fmt: skip
+TargetArgument = Annotated[
+    str | None, typer.Argument(metavar="TARGET", help=TARGET_HELP, show_default=False)
+]
+TargetsOption = Annotated[
+    Path | None,
+    typer.Option("--targets", help="Audit every target that this file describes instead, "
+                 "side by side (extra dask).", rich_help_panel=TARGET_PANEL),
+]  # fmt: skip
+SchedulerOption = Annotated[
+    str | None,
+    typer.Option("--scheduler", help="Address of a dask scheduler for --targets, such as "
+                 "tcp://host:8786.", show_default="this machine's cores",
+                 rich_help_panel=TARGET_PANEL),
+]  # fmt: skip
+
+
 def audit(
-    target: TargetArgument,
+    target: TargetArgument = None,
     input_dim: InputDimOption = None,
+    targets: TargetsOption = None,
+    scheduler: SchedulerOption = None,
+    depth: DepthOption = None,
+    epsilon: EpsilonOption = None,
+    relative: RelativeOption = False,
+    domain: DomainOption = "all",
+    answers: AnswersOption = Answers.AUTO,
     out: ReportOption = Path("report.html"),
     image: ImageOption = None,
     examples: ExamplesOption = None,
+    patience: PatienceOption = None,
     fail_if: FailIfOption = None,
     compare: CompareOption = None,
     dry_run: DryRunOption = False,
@@ -105,56 +149,103 @@ def audit(
     Exit code 0: the audit is complete, whatever its verdict, unless --fail-if
     says otherwise (then 1).
 
-    Example: unrelu audit planted:64-32-10 --out report.html
+    Examples: unrelu audit planted:64-32-10 --out report.html; unrelu audit
+    --targets zoo.toml
     """
     with friendly(ledger):
-        shape = _image_shape(image)
         check_folder(out)
         _check_extras()
-        earlier = None if compare is None else read_audit(compare)
-        oracle = open_target(target, input_dim=input_dim, budget=budget, ledger=ledger)
-        shown = None if examples is None else _read_examples(examples, oracle.input_dim)
-        if shape is not None and shape[0] * shape[1] != oracle.input_dim:
-            raise InvalidInput(
-                f"--image {image}: the target takes {oracle.input_dim} inputs, not "
-                f"{shape[0] * shape[1]}"
-            )
-        plan, rate = _planned(oracle, seed, dry_run=dry_run, as_json=as_json, quiet=quiet)
-        if dry_run:
+        _check_one_or_many(target, targets, scheduler, compare, dry_run)
+        wanted = Attack(parse_domain(domain), depth, epsilon, relative, answers)
+        wanted.check()
+        if target is None:
+            _audit_many(targets, out, scheduler, fail_if, as_json=as_json, quiet=quiet)
             return
-        expected = sum(plan.queries) // 2
+        earlier = None if compare is None else read_audit(compare)
+        attack, oracle = wanted.on(
+            open_target(target, input_dim=input_dim, budget=budget, ledger=ledger)
+        )
+        shape, shown = read_images(image, examples)
+        check_images(shape, shown, oracle.input_dim)
+        plan = look(oracle, attack, seed, quiet=quiet)
+        if _told(plan, oracle, dry_run=dry_run, as_json=as_json, quiet=quiet):
+            return
+        rate, expected = given_rate(), sum(plan.queries) // 2
         with show_progress(quiet=quiet, oracle=oracle, expected=expected, rate=rate) as progress:
-            facts = run_audit(
-                oracle, rng=seed, plan=plan, rate=rate, image_shape=shape, examples=shown,
-                progress=progress, command=_command(), name=target,
+            found = run_audit(
+                oracle, rng=seed, domain=attack.domain, attack=attack, plan=plan, rate=rate,
+                image_shape=shape, examples=shown, progress=progress, command=_command(),
+                name=target, config=AuditConfig(seconds=patience),
             )  # fmt: skip
-        replace_file(out, render_page(facts).encode())
+        replace_file(out, render_page(found).encode())
         if as_json:
-            print_json(facts.to_json())
+            print_json(found.to_json())
+        _conclude(found, out, earlier, fail_if, as_json=as_json, quiet=quiet)
+
+
+def _check_one_or_many(
+    target: str | None,
+    targets: Path | None,
+    scheduler: str | None,
+    compare: Path | None,
+    dry_run: bool,
+) -> None:
+    """Refuse options that do not go together."""
+    if (target is None) == (targets is None):
+        raise InvalidInput("give a TARGET, or a list of them with --targets FILE")
+    if targets is None and scheduler is not None:
+        raise InvalidInput("--scheduler goes with --targets FILE")
+    if targets is not None and (compare is not None or dry_run):
+        raise InvalidInput("--compare and --dry-run take one TARGET, not --targets")
+
+
+def _audit_many(
+    targets: Path | None,
+    out: Path,
+    scheduler: str | None,
+    fail_if: FailIf | None,
+    *,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Audit a list; leaves with 1 where --fail-if says so, with 3 where one was not asked."""
+    assert targets is not None
+    zoo = audit_list(targets, out, scheduler, as_json=as_json, quiet=quiet)
+    if any(_fails(facts, fail_if) for facts in zoo.facts.values()):
+        raise typer.Exit(NOT_RECOVERED)
+    if zoo.errors:
+        raise typer.Exit(UNREACHED)
+
+
+def _conclude(
+    found: Audit,
+    out: Path,
+    earlier: dict[str, Any] | None,
+    fail_if: FailIf | None,
+    *,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Tell the verdict, what changed, and whether a gate closes."""
+    facts = json.loads(found.to_json())
     if not as_json:
-        _tell(facts, out, quiet=quiet)
+        _tell(found, out, quiet=quiet)
     if earlier is not None:
-        for sentence in changes(earlier, json.loads(facts.to_json())):
+        for sentence in changes(earlier, facts):
             console.print(sentence, markup=False)
     if _fails(facts, fail_if):
         raise typer.Exit(NOT_RECOVERED)
 
 
-def _planned(
-    oracle: Oracle, seed: int, *, dry_run: bool, as_json: bool, quiet: bool
-) -> tuple[ExtractionPlan, float | None]:
-    """Look, and say what it would cost; returns the plan and the rate limit."""
-    rate = given_rate()
-    with show_progress(quiet=quiet, oracle=oracle) as progress:
-        if progress is not None:
-            progress.update("looking", 0, None)
-        domain: Any = "all" if oracle.box is None else oracle.box
-        plan = plan_extraction(oracle, domain=domain, rng=seed)
+def _told(
+    plan: ExtractionPlan, oracle: Oracle, *, dry_run: bool, as_json: bool, quiet: bool
+) -> bool:
+    """Say what it would cost; returns whether that was all."""
     if dry_run and as_json:
-        print_json(priced(plan, oracle, rate))
+        print_json(priced(plan, oracle, given_rate()))
     elif dry_run or not quiet:
-        tell_plan(plan, oracle, rate)
-    return plan, rate
+        tell_plan(plan, oracle, given_rate())
+    return dry_run
 
 
 def _tell(facts: Audit, out: Path, *, quiet: bool) -> None:
@@ -168,14 +259,14 @@ def _tell(facts: Audit, out: Path, *, quiet: bool) -> None:
     console.print(f"report: {out}", markup=False)
 
 
-def _fails(facts: Audit, fail_if: FailIf | None) -> bool:
+def _fails(facts: dict[str, Any], fail_if: FailIf | None) -> bool:
     """Whether a gate before a release closes."""
     if fail_if is None:
         return False
     if fail_if is FailIf.CLONED:
-        return facts.result.status is Status.RECOVERED and facts.recovered
-    close = max((point.agreement for point in facts.copies), default=0.0) >= CLOSE
-    return facts.recovered or close
+        return bool(facts["recovered"]) and facts["result"]["status"] == Status.RECOVERED.name
+    close = max((point["agreement"] for point in facts["copies"]), default=0.0) >= CLOSE
+    return bool(facts["recovered"]) or close
 
 
 def _check_extras() -> None:
@@ -188,23 +279,3 @@ def _check_extras() -> None:
 def _command() -> str:
     """Return the command as the user wrote it; there are no secrets on a command line of ours."""
     return shlex.join(["unrelu", *sys.argv[1:]]) if sys.argv[1:2] == ["audit"] else ""
-
-
-def _read_examples(path: Path, inputs: int) -> FloatArray:
-    try:
-        images = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise InvalidInput(f"cannot read images from {path}: {error}") from error
-    rows = images.reshape(len(images), -1) if images.ndim else images
-    if rows.ndim != 2 or len(rows) == 0 or rows.shape[1] != inputs:
-        raise InvalidInput(f"{path} must hold rows of {inputs} inputs, got shape {images.shape}")
-    return np.asarray(rows, dtype=np.float64)
-
-
-def _image_shape(text: str | None) -> tuple[int, int] | None:
-    if text is None:
-        return None
-    parts = text.split(",")
-    if len(parts) != 2 or not all(part.strip().isdecimal() for part in parts):
-        raise InvalidInput(f"--image takes HEIGHT,WIDTH such as 28,28, got {text!r}")
-    return int(parts[0]), int(parts[1])

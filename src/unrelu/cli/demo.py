@@ -34,6 +34,9 @@ from unrelu.metrics import compare
 from unrelu.networks import ReLUNetwork
 from unrelu.result import RecoveryResult
 
+PATIENCE = 5
+"""Seconds for each defence that the demo's audit tries: an introduction, not an audit to keep."""
+
 
 class Server(enum.StrEnum):
     """What serves the model."""
@@ -87,7 +90,8 @@ def demo(
             clone = folder / "clone.safetensors"
             shared = (*words, "--ledger", str(folder / "answers.db"), "--seed", str(seed))
             _command(silent, "extract", url, "--out", str(clone), *shared)
-            _command(silent, "audit", url, "--out", str(out), "--image", "8,8", *shared)
+            limits = ("--image", "8,8", "--patience", str(PATIENCE))
+            _command(silent, "audit", url, "--out", str(out), *limits, *shared)
         result = RecoveryResult.load(clone)
         closeness = compare(ReLUNetwork.load(clone), truth, common_function=True)
     facts = {

@@ -74,7 +74,8 @@ def export(
 ) -> None:
     """Write stored points and answers as arrays x and y.
 
-    Points are stored only when the ledger was opened with store_points=True.
+    Points are kept by runs with --store-points (in Python: Ledger(path,
+    store_points=True)); answers alone are enough to resume.
     """
     with friendly():
         if out.suffix not in {".npz", ".safetensors"}:
@@ -83,8 +84,8 @@ def export(
             parts = list(book.export(oracle))
         if not parts:
             raise InvalidInput(
-                f"{path} holds no points for that; they are kept only by "
-                "Ledger(path, store_points=True)"
+                f"{path} holds no points for that; run the command that asks with --store-points "
+                "and a new ledger"
             )
         if len(parts) > 1:
             names = ", ".join(identity for identity, _, _ in parts)

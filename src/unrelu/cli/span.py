@@ -67,7 +67,7 @@ def recover_for_command(
 TargetArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="[TARGET]",
+        metavar="TARGET",
         help="A saved network, MODULE:FUNCTION, or planted:784-80-40-10; see `unrelu doctor`. "
         "Not needed with --replies.",
         show_default=False,

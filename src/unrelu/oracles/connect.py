@@ -266,7 +266,7 @@ def _as_adapter(
         if input_dim is None:
             raise InvalidInput(
                 "a bare callable does not tell how many inputs it takes: "
-                "pass connect(..., input_dim=d), or --input-dim"
+                "pass input_dim (--input-dim)"
             )
         return CallableOracle(target, input_dim=input_dim, row_shape=shape)
     raise InvalidInput(

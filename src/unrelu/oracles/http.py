@@ -139,12 +139,7 @@ class HTTPOracle(Adapter):
             form = JsonService("json", field=field, columns=Columns(self._output))
             shown = "the rows alone" if field is None else f'{{"{field}": rows}}'
             body, headers = form.encode(points.reshape(-1, *self._shape))
-            self._pacer.wait(len(points), threading.Event())
-            self.meter.charge(len(points))
-            try:
-                response = self._connection.request("POST", self._url, body, headers)
-            except (Lost, NotSent) as error:
-                raise OracleError(f"{redact(self._url)} cannot be reached: {error}") from error
+            response = self._send_as(body, headers, len(points))
             if response.status in {401, 403, 404}:
                 raise OracleError(self._refusal(response))
             try:
@@ -159,6 +154,27 @@ class HTTPOracle(Adapter):
             "the API with --request '{\"inputs\": {{x}}}' --answer '$.outputs', or name its "
             "--protocol"
         )
+
+    def _send_as(self, body: bytes, headers: dict[str, str], rows: int) -> Response:
+        """Send a form that is only tried, and again where the connection was lost.
+
+        A server that breaks off over a form that it did not expect closes the connection, which
+        the next form then finds closed.
+        """
+        stop = threading.Event()
+        for attempt in range(self.options.retries + 1):
+            self._pacer.wait(rows, stop)
+            self.meter.charge(rows)
+            try:
+                return self._connection.request("POST", self._url, body, headers)
+            except Lost as error:
+                reason = str(error)
+            except NotSent as error:
+                self.meter.refund(rows)
+                reason = str(error)
+                break
+            stop.wait(self._backoff(attempt))
+        raise OracleError(f"{redact(self._url)} cannot be reached: {reason}")
 
     def _get_json(self, url: str) -> dict[str, Any] | None:
         """Read a description; None where the server has none. Not a query."""

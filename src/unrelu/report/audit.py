@@ -24,16 +24,19 @@ from unrelu._types import FloatArray
 from unrelu._version import __version__
 from unrelu.choose import ExtractionPlan, extract, plan_extraction
 from unrelu.diagnostics import Diagnosis
-from unrelu.errors import UnreluError
 from unrelu.findings import Findings
 from unrelu.ledger import redact
+from unrelu.lines.facts import Area
 from unrelu.oracles import Oracle, as_oracle
 from unrelu.progress import Progress, as_progress
+from unrelu.report.config import AuditConfig
 from unrelu.report.copies import CopyPoint, copy_curve, draw_inputs
+from unrelu.report.line import answers_on_a_line
 from unrelu.report.risk import RULE, Risk, actions, risk_of
-from unrelu.report.simulation import AuditConfig, Defence, LeakPoint, Simulation, entry_of
+from unrelu.report.simulation import Defence, LeakPoint, Simulation, entry_of
 from unrelu.report.structure import (
     Obfuscated,
+    check_images,
     example_images,
     first_rows,
     name_layer,
@@ -45,6 +48,8 @@ from unrelu.result import RecoveryResult
 
 __all__ = ["Audit", "AuditConfig", "Defence", "LeakPoint", "audit"]
 
+Attack = Callable[[Oracle, ExtractionPlan, RandomState, Progress], RecoveryResult]
+"""Recovers what it can of a target, by a plan."""
 
 SCHEMA = "unrelu-audit/1"
 """Version of the facts as JSON; ``audit.schema.json`` beside this file describes them."""
@@ -195,6 +200,8 @@ def audit(
     oracle: Any,
     *,
     rng: RandomState = 0,
+    domain: Area | None = None,
+    attack: Attack | None = None,
     plan: ExtractionPlan | None = None,
     rate: float | None = None,
     image_shape: tuple[int, int] | None = None,
@@ -211,6 +218,9 @@ def audit(
     oracle
         An oracle, or anything :func:`unrelu.connect` takes. Its price, budget
         and box are used.
+    domain, attack
+        Where it may be asked (its box otherwise), and what recovers
+        (:func:`unrelu.extract` otherwise).
     plan
         What :func:`unrelu.plan_extraction` said for the same oracle and seed.
     rate
@@ -232,16 +242,15 @@ def audit(
     """
     target = as_oracle(oracle)
     options = AuditConfig() if config is None else config
+    check_images(image_shape, examples, target.input_dim)
     meter = as_progress(progress)
     start = time.perf_counter()
     seed = rng if isinstance(rng, int) else None
     generator = as_generator(rng)
-    domain: Any = "all" if target.box is None else target.box
+    domain = domain or target.box or "all"
     source: RandomState = seed if seed is not None else generator
-    if plan is None:
-        meter.update("looking", 0, None)
-        plan = plan_extraction(target, domain=domain, rng=source)
-    result = extract(target, domain=domain, plan=plan, rng=source, progress=meter)
+    plan = plan or _looked(target, domain, source, meter)
+    result = (attack or _chosen(domain))(target, plan, source, meter)
     streams = generator.spawn(7)[2:]  # the first two are those of the plan and the extraction
     shape = image_shape or _as_image(target)
     blind = _blind(target, result, plan, shape, examples, options, streams[0])
@@ -278,6 +287,19 @@ def audit(
     )
 
 
+def _looked(target: Oracle, domain: Area, rng: RandomState, progress: Progress) -> ExtractionPlan:
+    """Look at the target, and say so."""
+    progress.update("looking", 0, None)
+    return plan_extraction(target, domain=domain, rng=rng)
+
+
+def _chosen(domain: Area) -> Attack:
+    """Return the attack that looks and chooses, within a domain."""
+    return lambda target, plan, rng, progress: extract(
+        target, domain=domain, plan=plan, rng=rng, progress=progress
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class _OnClone:
     """What was tried on the clone; nothing without one."""
@@ -305,7 +327,7 @@ def _tried_on_clone(
     simulation = Simulation(
         target, result, result.network, plan.diagnosis, domain, options, streams[1]
     )
-    line, kinks = _line(target, simulation, options, streams[2])
+    line, kinks = answers_on_a_line(target, simulation, options, streams[2])
     return _OnClone(
         simulation.leaks(progress),
         simulation.defences(progress),
@@ -367,42 +389,3 @@ def _blind(
 def _as_image(target: Oracle) -> tuple[int, int] | None:
     shape = [size for size in target.row_shape or () if size > 1]
     return (shape[0], shape[1]) if len(shape) == 2 else None
-
-
-def _line(
-    target: Oracle, simulation: Simulation, options: AuditConfig, rng: np.random.Generator
-) -> tuple[FloatArray, tuple[float, ...]]:
-    """Ask the target along one line, beside the clone's values; and where hyperplanes cross."""
-    d = target.input_dim
-    if target.box is None:
-        direction = rng.standard_normal(d)
-        ends = -0.6 * direction, 0.6 * direction
-    else:
-        low, high = target.box
-        ends = low + (high - low) * rng.random(d), low + (high - low) * rng.random(d)
-    t = np.linspace(0.0, 1.0, options.line_points)
-    points = (1 - t)[:, None] * ends[0] + t[:, None] * ends[1]
-    try:
-        with target.stage("figure"):
-            answers = target(points)
-    except UnreluError:  # the budget may be spent: the figure shows the clone alone
-        answers = np.full((len(points), target.output_dim), np.nan)
-    clone = simulation.served()(points)
-    if simulation.probabilities:  # log-odds are straight between kinks; probabilities are not
-        answers, clone = _log_odds(answers), _log_odds(clone)
-    column = int(np.argmax(clone.std(axis=0)))
-    network = simulation.network
-    kinks: tuple[float, ...] = ()
-    if network.depth >= 2:
-        start, stop = (network.weights[0] @ end + network.biases[0] for end in ends)
-        crossed = start * stop < 0
-        kinks = tuple(np.sort(start[crossed] / (start - stop)[crossed]).tolist())
-    return np.column_stack([t, answers[:, column], clone[:, column]]), kinks
-
-
-def _log_odds(p: FloatArray) -> FloatArray:
-    """Return log-odds against the first column (or of the only one), cut at 1e-300."""
-    if p.shape[1] == 1:
-        p = np.column_stack([1.0 - p, p])
-    logs = np.log(np.maximum(p, 1e-300))
-    return np.asarray(logs[:, 1:] - logs[:, :1])

@@ -13,22 +13,29 @@ from unrelu.report.audit import Audit
 from unrelu.report.risk import RULE
 from unrelu.report.structure import first_rows
 
-__all__ = ["render_page"]
+__all__ = ["new_environment", "render_page"]
 
 
 def render_page(audit: Audit) -> str:
     """Return the report: HTML without scripts, links to elsewhere or outside files."""
+    template = new_environment().get_template("template.html")
+    return str(template.render(audit=audit, **_figures(audit)))
+
+
+def new_environment() -> Any:
+    """Return jinja2's environment with this package's templates; every value is escaped."""
     try:
         import jinja2
     except ImportError as error:
         raise MissingExtra("jinja2", "report", "writing the report") from error
+    folder = resources.files("unrelu.report")
     environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
+        loader=jinja2.FunctionLoader(lambda name: folder.joinpath(name).read_text("utf-8")),
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
     environment.filters["number"] = _number
     environment.filters["duration"] = _duration
-    source = resources.files("unrelu.report").joinpath("template.html").read_text("utf-8")
-    return environment.from_string(source).render(audit=audit, **_figures(audit))
+    return environment
 
 
 def _number(value: float) -> str:

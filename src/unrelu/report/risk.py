@@ -84,10 +84,15 @@ def actions(
             "Do both: the changed answers still teach an ordinary copy, and a limit alone does "
             "not stop users who join."
         )
+    elif unfinished := [d.name for d in defences if d.changes_answers and not d.finished]:
+        found.append(
+            f"Do not rely on changing the answers yet: {len(unfinished)} of the changes tried "
+            "were not tried to their end. Run the audit again with more --patience, or without."
+        )
     elif defences:
         found.append(
-            "Do not rely on changing the answers: none of the changes tried stops the attack at "
-            "a price that honest users would pay."
+            "Do not rely on changing the answers: none of the changes tried surely stops the "
+            "attack at a price that honest users would pay."
         )
     found.append(
         "Log queries, and look for inputs that lie on straight lines or far from real ones: exact "

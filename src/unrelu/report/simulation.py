@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -20,42 +20,13 @@ from unrelu.extraction.two_layer import extract_two_layer
 from unrelu.networks import Network
 from unrelu.oracles import Cast, Labels, Noisy, Oracle, Rounded, Softmax, Wrapper, connect
 from unrelu.progress import Progress
+from unrelu.report.aside import run_aside
+from unrelu.report.config import AuditConfig
 from unrelu.report.copies import missed, train_student, typical_inputs
 from unrelu.result import RecoveryResult, Status
 from unrelu.span.algorithm import recover_span
 
 __all__ = ["AuditConfig", "Defence", "LeakPoint", "Simulation", "entry_of"]
-
-
-@dataclasses.dataclass(frozen=True)
-class AuditConfig:
-    """Sizes of the audit."""
-
-    decimals: tuple[int, ...] = (4, 2)
-    """Roundings tried as a defence."""
-    noise: tuple[float, ...] = (1e-6, 1e-3, 1e-1)
-    """Gaussian noise tried, over the answers' standard deviation."""
-    fractions: tuple[float, ...] = (0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
-    """Parts of the attack's queries after which the leak is measured."""
-    patience: float = 2.0
-    """A defended attack may spend this many times the undefended one's queries."""
-    points: int = 2000
-    """Inputs over which a clone's error and an honest user's loss are measured."""
-    training: int = 4000
-    """Queries of the ordinary copy that every defence is also tried against."""
-    epochs: int = 60
-    copies: tuple[int, ...] = (250, 1000, 4000)
-    """Answers after which an ordinary copy of the target is trained, for the curve."""
-    copy_width: int = 128
-    """Hidden units of that copy."""
-    line_points: int = 161
-    """Answers shown along one line; asked from the target."""
-    useful: float = 0.1
-    """Relative error below which a clone is called useful."""
-    examples: int = 4
-    """Images shown before and after obfuscation; the target is asked for both."""
-    obfuscation: float = 2.0
-    """Norm of the noise there, over the image's."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -239,18 +210,43 @@ class Simulation:
     def defences(self, progress: Progress) -> tuple[Defence, ...]:
         """Try every defence on the clone."""
         changes = self._changes()
+        progress.update("defences", 0, len(changes))
+        parts: Iterable[Sequence[Any]]
+        if self.options.seconds is None:
+            parts = (tuple(_tried((self, change))) for change in changes)
+        else:
+            work = [(self, change) for change in changes]
+            parts = run_aside(_tried, work, self.options.seconds)
         found = []
-        for i, change in enumerate(changes):
-            found.append(self._try(change))
+        for i, (change, known) in enumerate(zip(changes, parts, strict=False)):
+            found.append(self._concluded(change, known))
             progress.update("defences", i + 1, len(changes), change.name)
         return tuple(found)
+
+    def _concluded(self, change: _Change, known: Sequence[Any]) -> Defence:
+        """Return the outcome of a defence; the attack on it may not have come to its end."""
+        if len(known) == 2:
+            outcome: Defence = known[1]
+            return dataclasses.replace(outcome, copy_miss=known[0])
+        moved, labels = self._cost_to_users(change)
+        return Defence(
+            change.name,
+            "UNFINISHED",
+            0,
+            None,
+            moved,
+            labels,
+            known[0] if known else self.train_copy(change.wrap(self.served())),
+            f"{self.options.seconds:g} s of computing were not enough: a patient attacker goes on",
+            change.changes_answers,
+            cut_off=True,
+        )
 
     def _changes(self) -> list[_Change]:
         """List what a service could do, from nothing on."""
         limit = max(5000, round(self.options.patience * self.total))
         spread = float(self.truth.std()) or 1.0
-        same: Callable[[Oracle], Oracle] = lambda oracle: oracle  # noqa: E731
-        changes = [_Change("none", same, limit, "the model as it is", changes_answers=False)]
+        changes = [_Change("none", _unchanged, limit, "the model as it is", changes_answers=False)]
         for decimals in self.options.decimals:
             rounded = partial(Rounded, decimals=decimals)
             changes.append(_Change(f"round to {decimals} decimals", rounded, limit))
@@ -261,21 +257,24 @@ class Simulation:
             if not self.probabilities:
                 changes.append(_Change("probabilities, not logits", Softmax, limit, rescales=True))
             changes.append(_Change("top-1 label only", Labels, limit))
-        half = _Change("query budget of half the attack", same, self.spent // 2,
+        half = _Change("query budget of half the attack", _unchanged, self.spent // 2,
                        "per user; users may join", changes_answers=False,
                        limits_queries=True)  # fmt: skip
         changes.append(half)
         if self.domain == "all" and len(self.result.findings().widths) <= 1:
             refused = "inputs out of range are refused"
-            changes.append(_Change("inputs only in -3..3", same, limit, refused, reach=3.0))
+            changes.append(_Change("inputs only in -3..3", _unchanged, limit, refused, reach=3.0))
         return changes
 
     def _noisy(self, oracle: Oracle, sigma: float) -> Oracle:
         noisy = Noisy(oracle, sigma)
         return _Clipped(noisy) if self.probabilities else noisy
 
-    def _try(self, change: _Change) -> Defence:
-        """Run the attack behind one defence, and measure what an honest user loses."""
+    def attacked(self, change: _Change) -> Defence:
+        """Run the attack behind one defence, and measure what an honest user loses.
+
+        The ordinary copy is left out.
+        """
         box = None if change.reach is None else (-change.reach, change.reach)
         result, problem = self.attack(
             change.wrap(self.served(change.budget)), box, choose=change.changes_answers
@@ -293,7 +292,7 @@ class Simulation:
             None if result is None else self.error(result),
             moved,
             labels,
-            self.train_copy(change.wrap(self.served())),
+            math.nan,
             problem or note,
             change.changes_answers,
             cut_off=result is not None
@@ -349,6 +348,17 @@ class Simulation:
         if labels:
             return float(np.mean(found[:, 0] != self.truth.argmax(axis=1)))
         return missed(found, self.truth, probabilities=self.probabilities)
+
+
+def _tried(work: tuple[Simulation, _Change]) -> Iterator[Any]:
+    """Give what an ordinary copy misses behind a defence, then what the attack does."""
+    simulation, change = work
+    yield simulation.train_copy(change.wrap(simulation.served()))
+    yield simulation.attacked(change)
+
+
+def _unchanged(oracle: Oracle) -> Oracle:
+    return oracle
 
 
 def entry_of(result: RecoveryResult) -> Callable[..., RecoveryResult]:

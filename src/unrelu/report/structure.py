@@ -7,12 +7,13 @@ import dataclasses
 import numpy as np
 
 from unrelu._types import FloatArray
-from unrelu.errors import UnreluError
+from unrelu.errors import InvalidInput, UnreluError
 from unrelu.oracles import Oracle
 from unrelu.result import RecoveryResult
 from unrelu.span.obfuscate import obfuscate
 
-__all__ = ["Obfuscated", "example_images", "first_rows", "name_layer", "seen_span", "show_blind"]
+__all__ = ["Obfuscated", "check_images", "example_images", "first_rows", "name_layer",
+           "seen_span", "show_blind"]  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +29,19 @@ class Obfuscated:
     change: float
     correlation: float
     noise: float
+
+
+def check_images(shape: tuple[int, int] | None, examples: FloatArray | None, inputs: int) -> None:
+    """Refuse images that are none of the target's inputs."""
+    if shape is not None and shape[0] * shape[1] != inputs:
+        raise InvalidInput(
+            f"the target takes {inputs} inputs, not {shape[0]} by {shape[1]} pixels (--image)"
+        )
+    if examples is not None and np.shape(examples)[1:] != (inputs,):
+        raise InvalidInput(
+            f"examples (--examples) must hold rows of {inputs} inputs, got shape "
+            f"{np.shape(examples)}"
+        )
 
 
 def first_rows(result: RecoveryResult | None) -> FloatArray:

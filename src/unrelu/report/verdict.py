@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from unrelu.choose import ExtractionPlan
-from unrelu.report.simulation import AuditConfig, Defence
+from unrelu.report.config import AuditConfig
+from unrelu.report.simulation import Defence
 from unrelu.report.structure import first_rows, name_layer
 from unrelu.result import RecoveryResult, Status
 
@@ -128,9 +129,15 @@ def recommend(
             + "Keep logging and limiting queries: approximate copies remain possible."
         )  # fmt: skip
     best = best_change(defences, options)
+    if best is None and any(d.changes_answers and not d.finished for d in defences):
+        return (
+            "Whether a change of the answers helps is not known: some attacks were not run to "
+            "their end (hatched below). What helps in any case is to limit who may ask how much, "
+            "and to watch for queries far from real inputs."
+        )
     if best is None:
         return (
-            "No change of the answers that was tried keeps this attack from a useful clone. What "
+            "No change of the answers that was tried surely stops this attack. What "
             "remains is to limit who may ask how much, and to watch for queries far from real "
             "inputs."
         )
@@ -154,6 +161,6 @@ def best_change(defences: tuple[Defence, ...], options: AuditConfig) -> Defence 
         if d.changes_answers
         and d.status not in went_on
         and d.attack_error is not None
-        and d.attack_error >= options.useful
+        and d.attack_error >= options.useless
     ]
     return min(stopped, key=lambda d: (d.label_change, d.answer_change), default=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import hashlib
 import json
@@ -13,9 +14,13 @@ import numpy as np
 from unrelu._types import FloatArray
 from unrelu.errors import InvalidAnswer, InvalidInput
 from unrelu.oracles.wire.columns import Columns
+from unrelu.oracles.wire.png import encode_png
 from unrelu.oracles.wire.protocol import parse_json
 
 __all__ = ["JsonMapping"]
+
+_PLACES = ("{{x}}", "{{row}}", "{{png}}")
+"""What a template may be filled in with: all rows, one, or one as a picture."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,8 +30,9 @@ class JsonMapping:
     Attributes
     ----------
     request
-        JSON with ``{{x}}`` where the batch goes, as a list of rows, or
-        ``{{row}}`` for an API that takes one row at a time.
+        JSON with ``{{x}}`` where the batch goes, as a list of rows; ``{{row}}`` for an
+        API that takes one row at a time; or ``"{{png}}"`` for one that takes one
+        picture at a time, a PNG file in base64.
     answer
         JSONPath to the answers: ``$.outputs[0].scores``, ``$.predictions[*].p``.
     """
@@ -36,10 +42,10 @@ class JsonMapping:
     columns: Columns = dataclasses.field(default_factory=Columns, compare=False)
 
     def __post_init__(self) -> None:
-        if ("{{x}}" in self.request) == ("{{row}}" in self.request):
+        if sum(place in self.request for place in _PLACES) != 1:
             raise InvalidInput(
-                "the request needs {{x}} where the batch of rows goes, or {{row}} where a single "
-                f"row goes: {self.request!r}"
+                "the request needs {{x}} where the batch of rows goes, {{row}} where a single row "
+                f'goes, or "{{{{png}}}}" where a picture goes: {self.request!r}'
             )
         try:
             json.loads(self._fill("[]"))
@@ -48,12 +54,16 @@ class JsonMapping:
         _compiled(self.answer)
 
     def _fill(self, text: str) -> str:
-        return self.request.replace("{{x}}", text).replace("{{row}}", text)
+        for place in _PLACES:
+            filled = self.request.replace(place, text)
+            if filled != self.request:
+                return filled
+        return self.request
 
     @property
     def rows_per_request(self) -> int | None:
         """One for an API of single rows."""
-        return 1 if "{{row}}" in self.request else None
+        return None if "{{x}}" in self.request else 1
 
     @property
     def identity(self) -> str:
@@ -64,7 +74,10 @@ class JsonMapping:
     def encode(self, rows: FloatArray) -> tuple[bytes, dict[str, str]]:
         """Return the filled template."""
         values = rows[0] if self.rows_per_request == 1 else rows
-        body = self._fill(json.dumps(values.tolist()))
+        if "{{png}}" in self.request:
+            body = self._fill(base64.b64encode(encode_png(values)).decode())
+        else:
+            body = self._fill(json.dumps(values.tolist()))
         return body.encode(), {"Content-Type": "application/json"}
 
     def decode(self, body: bytes, headers: Mapping[str, str], rows: int) -> FloatArray:
