@@ -41,8 +41,8 @@ from unrelu.report.zoo import LEVELS
 from unrelu.result import RecoveryResult
 
 CONFIG = AuditConfig(
-    decimals=(2,), noise=(1e-3,), fractions=(1.0,), points=1000, training=500, epochs=20,
-    copies=(250, 1000), seconds=60.0,
+    decimals=(2,), noise=(1e-3,), fractions=(1.0,), points=1000, epochs=20,
+    copies=(250, 500), seconds=60.0,
 )  # fmt: skip
 """Fewer defences and smaller copies than by default, so that a model takes a minute."""
 ATTACKERS = 3

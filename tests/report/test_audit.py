@@ -24,8 +24,8 @@ from unrelu.report.compare import changes, read_audit
 from unrelu.report.figures import Series, bar_chart, line_chart, weights_image
 
 QUICK = AuditConfig(
-    decimals=(4,), noise=(1e-1,), fractions=(0.2, 1.0), points=300, training=300, epochs=5,
-    copies=(50, 200),
+    decimals=(4,), noise=(1e-1,), fractions=(0.2, 1.0), points=300, epochs=5,
+    copies=(50, 300),
 )  # fmt: skip
 NETWORK = planted.random_network(16, 6, 3, rng=0)
 

@@ -22,7 +22,7 @@ from unrelu.report.audit import AuditConfig
 PYTHON = Path(__file__).parents[2] / ".venvs" / "browser" / "bin" / "python"
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
 QUICK = AuditConfig(
-    decimals=(4,), noise=(1e-1,), fractions=(0.2, 1.0), points=300, training=300, epochs=5
+    decimals=(4,), noise=(1e-1,), fractions=(0.2, 1.0), points=300, epochs=5, copies=(50, 300)
 )
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from unrelu.core.explain import explained
+from unrelu.core.explain import EXACT, explained
 from unrelu.core.noise import AGREES
 from unrelu.core.run import Run
 from unrelu.errors import InvalidInput
@@ -159,7 +159,7 @@ class Letter:
             if self.oracle is None:
                 answers = self.run.target(x)
                 off = np.abs(network(x) - answers)
-                allowed = config.useful_exact * float(answers.std())
+                allowed = EXACT * float(answers.std())
                 beyond = (off > allowed).any(axis=1)
             else:
                 points = rationals(x)

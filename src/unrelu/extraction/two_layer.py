@@ -82,7 +82,7 @@ import numpy as np
 from unrelu._random import RandomState
 from unrelu._types import ArrayLike
 from unrelu.core.answers import values_where_refuted
-from unrelu.core.explain import EXACT_NOISE, contradictions_of, explained
+from unrelu.core.explain import EXACT, EXACT_NOISE, contradictions_of, explained
 from unrelu.core.levels import unlevelled
 from unrelu.core.run import Run
 from unrelu.core.units import Units
@@ -310,7 +310,7 @@ def _exact(search: Extraction, verdict: Verdict) -> bool:
     """Whether each output's tolerance is as small as exactness within the noise asks for."""
     config = search.config
     rounding = verdict.noise <= config.float64 * verdict.sizes
-    least = np.where(rounding, config.useful_exact * verdict.scales, EXACT_NOISE * verdict.noise)
+    least = np.where(rounding, EXACT * verdict.scales, EXACT_NOISE * verdict.noise)
     return bool((verdict.tolerances <= least).all())
 
 

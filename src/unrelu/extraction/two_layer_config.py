@@ -35,9 +35,6 @@ class TwoLayerConfig:
     useful: float = 1e-3
     """Error over std(f), predicted or met by the certificate, above which the result is
     called ill conditioned."""
-    useful_exact: float = 1e-6
-    """The same for the direction of any unit where answers are exact to rounding. A stated
-    tolerance above it is not called exact."""
     float64: float = 1e-12
     """Noise over the size of answers up to which it is the rounding of float64."""
     precision: float = 5e-12

@@ -9,6 +9,7 @@ import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
 from unrelu.core.answers import LookConfig, complementary, look_for_probabilities
+from unrelu.core.explain import EXACT
 from unrelu.core.levels import Levelled, output_levels
 from unrelu.core.noise import AGREES, NoiseModel, Samples
 from unrelu.core.price import Price
@@ -349,7 +350,7 @@ class Extraction:
     def entangled(self) -> bool:
         """Whether a unit's direction stays inexact; see :meth:`Estimate.entanglement`."""
         assert self.found is not None
-        return self.found.entanglement() > self.config.useful_exact * self.spread > 0
+        return self.found.entanglement() > EXACT * self.spread > 0
 
     def repair(self) -> bool:
         """Check, and search the residual where a check fails, until one passes."""

@@ -26,8 +26,6 @@ __all__ = ["Copy", "predicted", "train_copy", "train_network"]
 
 HIDDEN = (32, 32)
 """Units of a copy: a weight or two for every ten labels of a training."""
-RATE = 3e-3
-"""Learning rate: three times the usual one, as the passes are few."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +72,7 @@ def train_network(x: FloatArray, labels: FloatArray, rng: np.random.Generator) -
     passes = FitConfig().steps  # over all labels
     centre, size = x.mean(axis=0), np.maximum(x.std(axis=0), np.finfo(np.float64).tiny)
     estimator = MLPClassifier(
-        HIDDEN, max_iter=passes, n_iter_no_change=passes, learning_rate_init=RATE,
+        HIDDEN, max_iter=passes, n_iter_no_change=passes,
         random_state=int(rng.integers(np.iinfo(np.int32).max)),
     )  # fmt: skip
     with warnings.catch_warnings():

@@ -21,11 +21,10 @@ class AuditConfig:
     """A defended attack may spend this many times the undefended one's queries."""
     points: int = 2000
     """Inputs over which a clone's error and an honest user's loss are measured."""
-    training: int = 4000
-    """Queries of the ordinary copy that every defence is also tried against."""
     epochs: int = 60
     copies: tuple[int, ...] = (250, 1000, 4000)
-    """Answers after which an ordinary copy of the target is trained, for the curve."""
+    """Answers after which an ordinary copy of the target is trained, for the curve; every defence
+    is tried against one of the most."""
     copy_width: int = 128
     """Hidden units of that copy."""
     line_points: int = 161

@@ -124,7 +124,7 @@ class Simulation:
         self.truth = self.shown(self.served())
         self.logits = _centred(network(self.points), self.probabilities)
         self.scale = float(self.logits.std()) or 1.0
-        self.training = typical_inputs(target, options.training, rng)
+        self.training = typical_inputs(target, options.copies[-1], rng)
 
     def served(self, budget: int | None = None) -> Oracle:
         """Return the clone as an oracle that answers in the target's manner."""

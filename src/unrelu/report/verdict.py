@@ -146,7 +146,8 @@ def recommend(
         "least: "
         f"answers change by {best.answer_change:.1e} of their spread, and the top class for "
         f"{100 * best.label_change:.2g} % of inputs. It stops exact extraction, not an ordinary "
-        f"copy: one trained on {options.training:,} such answers misses {100 * best.copy_miss:.2g}"
+        f"copy: one trained on {options.copies[-1]:,} such answers misses "
+        f"{100 * best.copy_miss:.2g}"
         f" % (without the defence {100 * defences[0].copy_miss:.2g} %). Limit and watch queries "
         "as well."
     )

@@ -13,7 +13,7 @@ from unrelu.errors import InvalidInput
 __all__ = ["encode_png"]
 
 _WHITE = np.iinfo(np.uint8).max
-_GREY, _COLOUR = 0, 2  # colour types of the standard
+_TYPES = {1: 0, 3: 2}  # the standard's number for pictures of so many channels
 
 
 def encode_png(image: FloatArray) -> bytes:
@@ -31,8 +31,7 @@ def encode_png(image: FloatArray) -> bytes:
         )
     rows = np.rint(pixels).astype(np.uint8).reshape(height, width * channels)
     unfiltered = np.column_stack([np.zeros(height, np.uint8), rows]).tobytes()
-    kind = _GREY if channels == 1 else _COLOUR
-    header = struct.pack(">IIBBBBB", width, height, 8, kind, 0, 0, 0)
+    header = struct.pack(">IIBBBBB", width, height, 8, _TYPES[channels], 0, 0, 0)
     parts = ((b"IHDR", header), (b"IDAT", zlib.compress(unfiltered)), (b"IEND", b""))
     return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(name, body) for name, body in parts)
 
