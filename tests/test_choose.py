@@ -9,7 +9,7 @@ import pytest
 
 from unrelu import RecoveryResult, compare, connect, extract, plan_extraction, planted
 from unrelu.choose import DeepSpanResult
-from unrelu.errors import BudgetExhausted
+from unrelu.errors import BudgetExhausted, InvalidInput
 from unrelu.labels.algorithm import LabelsResult
 from unrelu.learner.algorithm import LearnerResult
 from unrelu.oracles import Cast, Noisy, Rounded, Softmax
@@ -267,3 +267,35 @@ def test_every_result_says_its_queries_by_stage():
     assert result.queries == oracle.queries
     assert {"diagnosis", "depth", "line search", "certificate"} <= set(result.queries.by_stage)
     assert dataclasses.asdict(result.queries)["total"] == oracle.queries.total
+
+
+def test_a_callback_is_told_and_may_end_the_run():
+    network, seen = planted.random_network(6, 4, 1, rng=0), []
+    result = extract(connect(network), rng=0, callback=lambda *told: seen.append(told))
+    assert result.success
+    assert {"plan", "extract_two_layer"} <= {stage for stage, *_ in seen}
+
+    def ends(*told):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        extract(connect(network), rng=0, callback=ends)
+
+
+def test_answers_are_read_as_told():
+    """Two outputs that stay within [0, 1] and add up to one, but are values."""
+
+    def shares(x):
+        p = np.clip(0.5 + 1e-3 * np.maximum(x @ np.ones((3, 1)), 0.0), 0.0, 1.0)
+        return np.concatenate([p, 1.0 - p], axis=1)
+
+    result = extract(connect(shares, input_dim=3), answers="values", rng=0)
+    assert result.success, result.message
+    assert not result.findings().log_odds
+    x = np.random.default_rng(0).standard_normal((100, 3))
+    assert np.abs(result.network(x) - shares(x)).max() < 1e-12
+
+
+def test_a_reading_that_is_none_is_refused():
+    with pytest.raises(InvalidInput, match="answers is auto"):
+        extract(connect(planted.random_network(3, 2, 1, rng=0)), answers="odds")

@@ -13,12 +13,12 @@ from unrelu._types import FloatArray
 from unrelu.core.frame import Frame, Framed, frame_of_rows
 from unrelu.core.price import Price
 from unrelu.core.record import Record, Remembered, remembered
-from unrelu.diagnostics import Diagnosis, diagnose
+from unrelu.diagnostics import Diagnosis, check_reading, diagnose
 from unrelu.extraction import accepts as extraction
 from unrelu.labels import accepts as labels
 from unrelu.learner import accepts as learner
 from unrelu.lines.domains import as_domain
-from unrelu.lines.facts import Area, Facts, Offer, follow_hyperplanes
+from unrelu.lines.facts import AnswerKind, Area, Facts, Offer, follow_hyperplanes
 from unrelu.lines.first_look import FirstLook
 from unrelu.oracles import as_oracle
 from unrelu.oracles.base import Oracle, Wrapper
@@ -26,7 +26,15 @@ from unrelu.oracles.wrappers import NotProbabilities
 from unrelu.smooth import accepts as smooth
 from unrelu.span import accepts as span
 
-__all__ = ["METHODS", "ExtractionPlan", "best_offer", "make_plan", "of_values", "plan_extraction"]
+__all__ = [
+    "METHODS",
+    "AnswerKind",
+    "ExtractionPlan",
+    "best_offer",
+    "make_plan",
+    "of_values",
+    "plan_extraction",
+]
 
 METHODS: tuple[Callable[[Facts], Offer | None], ...] = (
     extraction.two_layers,
@@ -150,7 +158,11 @@ class _Boxed(Wrapper):
 
 
 def plan_extraction(
-    oracle: Any, *, domain: Area = "all", rng: RandomState = None
+    oracle: Any,
+    *,
+    domain: Area = "all",
+    answers: AnswerKind = "auto",
+    rng: RandomState = None,
 ) -> ExtractionPlan:
     """Ask about 700 queries, and say which algorithm fits and what it costs.
 
@@ -160,6 +172,8 @@ def plan_extraction(
         An oracle, or anything that :func:`unrelu.connect` takes.
     domain
         Where it may be asked: ``"all"``, ``"nonnegative"`` or a box ``(low, high)``.
+    answers
+        ``"values"`` or ``"probabilities"``, where the look at them should not decide.
     rng
         Seed or generator. :func:`extract` with the same seed makes the same
         plan; pass it on as ``plan`` so that nothing is asked twice.
@@ -169,13 +183,18 @@ def plan_extraction(
     BudgetExhausted
         The budget does not even allow this.
     """
-    return make_plan(as_oracle(oracle), domain, as_generator(rng).spawn(2)[0])[0]
+    return make_plan(as_oracle(oracle), domain, as_generator(rng).spawn(2)[0], answers=answers)[0]
 
 
 def make_plan(
-    oracle: Oracle, domain: Area, generator: np.random.Generator, frame: Frame | None = None
+    oracle: Oracle,
+    domain: Area,
+    generator: np.random.Generator,
+    frame: Frame | None = None,
+    answers: AnswerKind = "auto",
 ) -> tuple[ExtractionPlan, Remembered]:
     """Return the plan, and the target in its frame: the one given, or that of rows given."""
+    check_reading(answers)
     before = oracle.queries.total
     area = as_domain(domain if oracle.box is None else oracle.box, oracle.input_dim)
     if oracle.data is not None and area.kind == "all":
@@ -188,8 +207,10 @@ def make_plan(
         seen = Diagnosis("values", "float64", 0.0, 0.0, True, True, 1.0, None, None,
                          target.input_dim, target.output_dim, 0)  # fmt: skip
     else:
-        seen = diagnose(asked, rng=generator)
-    facts = Facts(seen, None, area.kind, _domain(target, domain), record=target.record)
+        seen = diagnose(asked, answers=answers, rng=generator)
+    facts = Facts(
+        seen, None, area.kind, _domain(target, domain), record=target.record, told=answers
+    )
     if facts.everywhere and facts.affine_pieces and not facts.coarse and seen.kind != "constant":
         with target.stage("depth"):
             try:
@@ -212,7 +233,7 @@ def make_plan(
 def of_values(facts: Facts) -> Facts:
     """Return the facts where an answer lies outside [0, 1] after all."""
     seen = dataclasses.replace(facts.diagnosis, kind="values")
-    return dataclasses.replace(facts, diagnosis=seen)
+    return dataclasses.replace(facts, diagnosis=seen, told="auto")
 
 
 def _domain(target: Oracle, domain: Area) -> Area:

@@ -27,7 +27,14 @@ from typing import Any
 
 import numpy as np
 
-from unrelu._choose_plan import ExtractionPlan, best_offer, make_plan, of_values, plan_extraction
+from unrelu._choose_plan import (
+    AnswerKind,
+    ExtractionPlan,
+    best_offer,
+    make_plan,
+    of_values,
+    plan_extraction,
+)
 from unrelu._choose_result import (
     DeepSpanResult,
     called_no_network,
@@ -52,11 +59,11 @@ from unrelu.lines.facts import Area
 from unrelu.oracles import as_oracle
 from unrelu.oracles.base import Oracle
 from unrelu.oracles.wrappers import NotProbabilities
-from unrelu.progress import Progress, as_progress
+from unrelu.progress import Callback, Progress, told_too
 from unrelu.result import Provenance, RecoveryResult, StageReport, Status
 from unrelu.span.algorithm import SpanResult
 
-__all__ = ["DeepSpanResult", "ExtractionPlan", "extract", "plan_extraction"]
+__all__ = ["AnswerKind", "DeepSpanResult", "ExtractionPlan", "extract", "plan_extraction"]
 
 UNIT_SIZE = 3000
 """Inputs of size one that a network found in other units must explain as well."""
@@ -66,9 +73,11 @@ def extract(
     oracle: Any,
     *,
     domain: Area = "all",
+    answers: AnswerKind = "auto",
     plan: ExtractionPlan | None = None,
     rng: RandomState = None,
     progress: Progress | None = None,
+    callback: Callback | None = None,
 ) -> RecoveryResult:
     """Recover what can be recovered of a target, by the algorithm that fits it.
 
@@ -79,6 +88,8 @@ def extract(
         :func:`~unrelu.oracles.as_oracle` takes.
     domain
         Where it may be asked: ``"all"``, ``"nonnegative"`` or a box ``(low, high)``.
+    answers
+        ``"values"`` or ``"probabilities"``, where the look at them should not decide.
     plan
         What :func:`plan_extraction` returned for the same oracle and seed; made
         here otherwise.
@@ -86,6 +97,9 @@ def extract(
         Seed or generator; the same seed gives the same result.
     progress
         Receives updates while it runs.
+    callback
+        A function of ``(stage, done, total, note)`` that is called at each of them. What it
+        raises ends the run and reaches the caller.
 
     Returns
     -------
@@ -97,7 +111,7 @@ def extract(
     if plan is not None and not isinstance(plan, ExtractionPlan):
         raise InvalidInput(f"plan must be what plan_extraction returned, got {plan!r}")
     source = as_oracle(oracle)
-    meter = as_progress(progress)
+    meter = told_too(progress, callback)
     provenance = Provenance(
         algorithm="extract", seed=rng if isinstance(rng, int) else None, target=source.identity
     )
@@ -105,7 +119,7 @@ def extract(
     if plan is None:
         try:
             with as_breakdown():
-                plan, target = make_plan(source, domain, planner)
+                plan, target = make_plan(source, domain, planner, answers=answers)
         except BudgetExhausted as error:
             return RecoveryResult(
                 Status.BUDGET_EXHAUSTED, f"{error}; not even the depth was found",

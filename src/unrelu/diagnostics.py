@@ -46,12 +46,22 @@ class DiagnosisConfig:
     """Steps up to the larger leave this part of a tree's answers as they are."""
 
 
+_READINGS = ("values", "probabilities")
+
+
+def check_reading(answers: str) -> None:
+    """Refuse what does not say how to read answers."""
+    if answers not in ("auto", *_READINGS):
+        raise InvalidInput(f"answers is auto, values or probabilities, got {answers!r}")
+
+
 def diagnose(
     oracle: Any,
     *,
     rng: RandomState = 0,
     scale: float = 1.0,
     center: FloatArray | None = None,
+    answers: str = "auto",
     config: DiagnosisConfig | None = None,
 ) -> Diagnosis:
     """Measure an oracle's noise, precision, determinism and kind.
@@ -64,29 +74,34 @@ def diagnose(
         Points are ``center + scale * N(0, I)``: give them where inputs live on
         another scale, such as pixels in 0..255. An oracle with a box is looked
         at inside it instead.
+    answers
+        ``"values"`` or ``"probabilities"``, where the look at them should not decide.
     """
     scale = real_number(scale, "scale", above=0.0)
+    check_reading(answers)
     oracle = as_oracle(oracle)
     options = DiagnosisConfig() if config is None else config
     before = oracle.queries.total
     seen = _ask(oracle, options, scale, center, as_generator(rng))
-    answers, far, ends = seen.near, seen.far, seen.ends
-    kind = _kind(answers, far, ends)
-    size = float(np.sqrt(np.mean(answers**2)))
-    precision, quantum = _precision(np.concatenate([answers, far]), size)
+    near, far, ends = seen.near, seen.far, seen.ends
+    kind = _kind(near, far, ends)
+    if answers != "auto" and kind in _READINGS:
+        kind = answers
+    size = float(np.sqrt(np.mean(near**2)))
+    precision, quantum = _precision(np.concatenate([near, far]), size)
     # Three repeats tell a deviation within a factor of three; many differences tell it better.
-    quietest, jitter = _quietest(answers, ends, options), seen.jitter
+    quietest, jitter = _quietest(near, ends, options), seen.jitter
     noise = max(quietest, quantum / np.sqrt(12.0), jitter if jitter > 3.0 * quietest else 0.0)
     bend_step = piecewise = hyperplanes = None
     steps_only = False
     if kind not in {"labels", "constant"}:
         if kind == "probabilities":
             # A softmax bends everywhere; log-odds bend only where the network does.
-            seconds, floor = _as_log_odds(answers, ends, noise)
+            seconds, floor = _as_log_odds(near, ends, noise)
         else:
-            seconds, floor = _second_differences(answers, ends), np.full(len(answers), noise)
+            seconds, floor = _second_differences(near, ends), np.full(len(near), noise)
         bend_step, piecewise = _bends(seconds, floor, seen.scale, options)
-        steps_only = _locally_constant(answers, ends, quantum, options)
+        steps_only = _locally_constant(near, ends, quantum, options)
         if piecewise and not steps_only and oracle.box is None:
             bent = seconds > 2.0 * AGREES * floor
             steps = np.asarray(options.steps) / np.sqrt(oracle.input_dim)
@@ -98,14 +113,14 @@ def diagnose(
         relative_noise=noise / size if size > 0 else noise,
         deterministic=seen.jitter == 0.0,
         batch_consistent=seen.consistent,
-        scale=float(answers.std()),
+        scale=float(near.std()),
         bend_step=bend_step,
         piecewise_linear=piecewise,
         input_dim=oracle.input_dim,
         output_dim=oracle.output_dim,
         queries=oracle.queries.total - before,
         locally_constant=steps_only,
-        growth=_growth(answers[: len(far)], far, options),
+        growth=_growth(near[: len(far)], far, options),
         hyperplanes=hyperplanes,
     )
 

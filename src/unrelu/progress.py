@@ -7,9 +7,13 @@ object with the same method.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
-__all__ = ["NullProgress", "Progress", "as_progress"]
+__all__ = ["Callback", "NullProgress", "Progress", "as_progress", "told_too"]
+
+Callback = Callable[[str, float, float | None, str], object]
+"""Called with a stage, how much of it is done, of how much (None: unknown), and a phrase."""
 
 
 @runtime_checkable
@@ -30,6 +34,24 @@ class NullProgress:
 
     def update(self, stage: str, done: float, total: float | None = None, note: str = "") -> None:
         """Do nothing."""
+
+
+class _ToldToo:
+    """Passes every update on to a function as well."""
+
+    def __init__(self, progress: Progress, callback: Callback) -> None:
+        self._progress, self._callback = progress, callback
+
+    def update(self, stage: str, done: float, total: float | None = None, note: str = "") -> None:
+        """Tell both."""
+        self._progress.update(stage, done, total, note)
+        self._callback(stage, done, total, note)
+
+
+def told_too(progress: Progress | None, callback: Callback | None) -> Progress:
+    """Return a progress that tells a function, too, where one is given."""
+    told = as_progress(progress)
+    return told if callback is None else _ToldToo(told, callback)
 
 
 def as_progress(progress: Progress | None) -> Progress:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from unrelu._random import RandomState
 from unrelu._types import ArrayLike
-from unrelu.choose import ExtractionPlan, plan_extraction
+from unrelu.choose import AnswerKind, ExtractionPlan, plan_extraction
 from unrelu.choose import extract as choose_and_extract
 from unrelu.cli._common import show_progress
 from unrelu.cli._target import ATTACK_PANEL
@@ -60,8 +60,8 @@ DomainOption = Annotated[
 ]  # fmt: skip
 AnswersOption = Annotated[
     Answers,
-    typer.Option("--answers", help="What answers are: values or probabilities (with --depth; "
-                 "else it is found out), or labels: only the largest output's index is used.",
+    typer.Option("--answers", help="What answers are: values or probabilities (found out if not "
+                 "told), or labels: only the largest output's index is used.",
                  rich_help_panel=ATTACK_PANEL),
 ]  # fmt: skip
 
@@ -108,11 +108,6 @@ class Attack:
             raise InvalidInput("--epsilon learns one hidden layer; leave --depth out")
         if self.depth not in {None, 2, 3}:
             raise InvalidInput(f"--depth is 2 or 3, got {self.depth}")
-        if self.depth is None and self.answers in {Answers.VALUES, Answers.PROBABILITIES}:
-            raise InvalidInput(
-                f"--answers {self.answers.value} goes with --depth; without it the answers are "
-                "looked at"
-            )
         if self.answers is Answers.LABELS and self.chosen_by_hand:
             raise InvalidInput("--answers labels chooses the method; leave --depth and --epsilon")
 
@@ -122,6 +117,13 @@ class Attack:
         attack = self if box is None else dataclasses.replace(self, domain=box)
         attack.check()
         return attack, Labels(oracle) if self.answers is Answers.LABELS else oracle
+
+    @property
+    def reading(self) -> AnswerKind:
+        """How the methods are to read answers."""
+        if self.answers is Answers.VALUES:
+            return "values"
+        return "probabilities" if self.answers is Answers.PROBABILITIES else "auto"
 
     def planned(self, plan: ExtractionPlan) -> ExtractionPlan:
         """Return the plan with the method that the options ask for, if they do."""
@@ -144,17 +146,19 @@ class Attack:
             return learn_from_queries(
                 oracle, epsilon=self.epsilon, relative=self.relative, rng=rng, progress=progress
             )
-        read: Literal["auto", "values", "probabilities"] = "auto"
-        if self.answers in {Answers.VALUES, Answers.PROBABILITIES}:
-            read = self.answers.value
         if self.depth == 3:
-            return extract_three_layer(oracle, answers=read, rng=rng, progress=progress)
+            return extract_three_layer(oracle, answers=self.reading, rng=rng, progress=progress)
         if self.depth == 2:
             return extract_two_layer(
-                oracle, domain=self.domain, answers=read, rng=rng, progress=progress
+                oracle, domain=self.domain, answers=self.reading, rng=rng, progress=progress
             )
         return choose_and_extract(
-            oracle, domain=self.domain, plan=plan, rng=rng, progress=progress
+            oracle,
+            domain=self.domain,
+            answers=self.reading,
+            plan=plan,
+            rng=rng,
+            progress=progress,
         )
 
 
@@ -163,4 +167,6 @@ def look(oracle: Oracle, attack: Attack, seed: int, *, quiet: bool) -> Extractio
     with show_progress(quiet=quiet, oracle=oracle) as progress:
         if progress is not None:
             progress.update("looking", 0, None)
-        return attack.planned(plan_extraction(oracle, domain=attack.domain, rng=seed))
+        return attack.planned(
+            plan_extraction(oracle, domain=attack.domain, answers=attack.reading, rng=seed)
+        )

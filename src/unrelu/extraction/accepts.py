@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Literal
 
 import numpy as np
 
@@ -23,7 +22,7 @@ from unrelu.extraction.price import (
 from unrelu.extraction.three_layer import ThreeLayerResult, extract_three_layer
 from unrelu.extraction.two_hidden import extract_two_hidden, price_two_hidden
 from unrelu.extraction.two_layer import TwoLayerConfig, TwoLayerResult, extract_two_layer
-from unrelu.lines.facts import Facts, Merit, Offer, follow_hyperplanes
+from unrelu.lines.facts import AnswerKind, Facts, Merit, Offer, follow_hyperplanes
 from unrelu.lines.first_look import FirstLookConfig
 from unrelu.progress import Progress
 from unrelu.result import RecoveryResult, Status
@@ -131,7 +130,7 @@ def _two(
         return extract_two_layer(
             target,
             domain=facts.domain,
-            answers="probabilities" if several else "auto",
+            answers="probabilities" if several else facts.told,
             rng=rng,
             progress=progress,
             config=config,
@@ -188,12 +187,14 @@ def three_layers(facts: Facts) -> Offer | None:
         return None
     return Offer(
         THREE, "exact extraction of two hidden layers", reason, merit,
-        price_of_three_layers(facts), _three,
+        price_of_three_layers(facts), functools.partial(_three, facts),
     )  # fmt: skip
 
 
-def _three(target: Remembered, rng: np.random.Generator, progress: Progress) -> RecoveryResult:
-    return extract_three_layer(target, rng=rng, progress=progress)
+def _three(
+    facts: Facts, target: Remembered, rng: np.random.Generator, progress: Progress
+) -> RecoveryResult:
+    return extract_three_layer(target, answers=_answers(facts), rng=rng, progress=progress)
 
 
 def _surely_deep(facts: Facts) -> bool:
@@ -226,8 +227,8 @@ def noisy_answers(facts: Facts) -> Offer | None:
     )  # fmt: skip
 
 
-def _answers(facts: Facts) -> Literal["auto", "probabilities"]:
-    return "probabilities" if facts.probabilities else "auto"
+def _answers(facts: Facts) -> AnswerKind:
+    return "probabilities" if facts.probabilities else facts.told
 
 
 def _noisy(

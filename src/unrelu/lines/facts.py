@@ -11,6 +11,7 @@ import dataclasses
 import enum
 import math
 from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 
@@ -59,6 +60,9 @@ class Merit(enum.IntEnum):
     """The network."""
 
 
+AnswerKind = Literal["auto", "values", "probabilities"]
+
+
 @dataclasses.dataclass(frozen=True)
 class Facts:
     """What is known of a target.
@@ -77,6 +81,8 @@ class Facts:
         Names of the methods that have been tried, and their results.
     record
         All answers seen.
+    told
+        How answers are to be read, where the caller said so.
     """
 
     diagnosis: Diagnosis
@@ -85,6 +91,7 @@ class Facts:
     domain: Area = "all"
     attempts: tuple[tuple[str, RecoveryResult], ...] = ()
     record: Record | None = None
+    told: AnswerKind = "auto"
 
     @property
     def everywhere(self) -> bool:
