@@ -63,7 +63,7 @@ def facts(
         "ratio": spent / truth.parameters,
         "queries": spent,
         "certificate": result.queries.total - spent,
-        "widths": result.widths,
+        "widths": "-".join(map(str, result.widths)),
         "true_widths": result.widths == "-".join(map(str, truth.hidden_widths)),
         "two_layers": layers_right(result, truth) >= 2,
         "false_recovered": int(result.success and error > FALSE),

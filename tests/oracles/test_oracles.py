@@ -252,7 +252,7 @@ def test_a_target_without_output_is_refused():
 
 
 def test_connect_refuses_what_it_cannot_use(tmp_path, monkeypatch):
-    with pytest.raises(InvalidInput, match="input_dim=d"):
+    with pytest.raises(InvalidInput, match="pass input_dim"):
         connect(lambda x: x)
     with pytest.raises(InvalidInput, match="cannot connect to a int"):
         connect(3)

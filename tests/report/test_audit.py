@@ -336,6 +336,10 @@ def test_a_convolution_is_named():
     assert facts.recovered
     assert "first layer is a convolution" in facts.verdict
     assert "patches of 3 by 3" in facts.verdict
+
+
+@pytest.mark.slow  # three hidden layers of which the first has 36 inputs: minutes of peeling
+def test_a_deep_convolution_is_told():
     deep = audit(connect(convolution(20, 10)), rng=0, image_shape=(6, 6), config=QUICK)
     assert not deep.recovered
     Page(render_page(deep))

@@ -367,7 +367,7 @@ def _result(run: Peeling, end: Ended) -> AnyDepthResult:
         network=None if end.network is None else session.network_of_target(end.network),
         certificate=end.certificate,
         stages=tuple(session.run.stages),
-        widths="-".join(str(len(rows)) for rows in found),
+        widths=tuple(len(rows) for rows in found),
         hidden_layers=len(found),
         numbers=np.concatenate([np.empty(0), *(rows.ravel() for rows in found)]),
         signed=np.array([float(layer.oriented) for layer in layers]),

@@ -19,7 +19,7 @@ class AnyDepthResult(RecoveryResult):
     Attributes
     ----------
     widths
-        Of the hidden layers found, joined by dashes.
+        Of the hidden layers found.
     hidden_layers
         How many were found; those of which signs are missing count.
     numbers
@@ -39,7 +39,7 @@ class AnyDepthResult(RecoveryResult):
         ``"values"`` or ``"log-odds"``: what the network computes.
     """
 
-    widths: str = ""
+    widths: tuple[int, ...] = ()
     hidden_layers: int = 0
     numbers: FloatArray = dataclasses.field(default_factory=lambda: np.empty(0))
     signed: FloatArray = dataclasses.field(default_factory=lambda: np.empty(0))
@@ -53,7 +53,7 @@ class AnyDepthResult(RecoveryResult):
     def layers(self, input_dim: int) -> list[tuple[FloatArray, FloatArray]]:
         """Return the layers found as ``(W, b)``, rows of unit length, the first one first."""
         found, start, below = [], 0, input_dim
-        for width in [int(w) for w in self.widths.split("-") if w]:
+        for width in self.widths:
             stop = start + width * (below + 1)
             rows = self.numbers[start:stop].reshape(width, below + 1)
             found.append((rows[:, :-1], rows[:, -1]))
