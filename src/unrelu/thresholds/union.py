@@ -55,7 +55,10 @@ def fit_union(
     else:
         first, report = starts, StageReport("starts", message=f"{len(starts)} given directions")
     begin = time.perf_counter()
-    state, dropped = _refined_on_pilot(passes, first, threshold, units, rng, config, watch)
+    gaussian = starts is None
+    state, dropped = _refined_on_pilot(
+        passes, first, threshold, units, rng, config, watch, gaussian=gaussian
+    )
     if state is None or len(state.directions) == 0:
         reason = explain_nothing_found(passes, len(first), threshold)
         return UnitsFit.empty(passes.n, Status.ASSUMPTION_VIOLATED, reason, [report])
@@ -121,6 +124,8 @@ def _refined_on_pilot(
     rng: np.random.Generator,
     cfg: ThresholdConfig,
     watch: Progress,
+    *,
+    gaussian: bool,
 ) -> tuple[Refinement | None, int]:
     """Refine the landscape's directions, and search for more among what they leave.
 
@@ -148,7 +153,7 @@ def _refined_on_pilot(
             directions, thresholds = state.directions, state.thresholds
         if units is not None and len(directions) >= units:
             break
-        more = _search_unexplained(x, on, state, threshold, rng, cfg)
+        more = _search_unexplained(x, on, state, threshold, rng, cfg, gaussian=gaussian)
         if more is None:
             break
         directions = np.vstack([directions, more[0]])
@@ -202,8 +207,14 @@ def _search_unexplained(
     threshold: float | None,
     rng: np.random.Generator,
     cfg: ThresholdConfig,
+    *,
+    gaussian: bool,
 ) -> tuple[FloatArray, FloatArray] | None:
-    """Look for units among points that are on though no known unit is."""
+    """Look for units among points that are on though no known unit is.
+
+    Of inputs that are not Gaussian the first order is tried as well: it needs no law, as the
+    points of one missing unit lie to its side.
+    """
     free: BoolArray = np.ones(len(x), dtype=bool)
     if state is not None and len(state.directions):
         heights = x @ state.directions.T - state.thresholds
@@ -218,11 +229,12 @@ def _search_unexplained(
         sums.add(raw_sums(points, np.ones(len(points)), 3), len(x[part]))
         halves.append(mean_moments(sums))
     rank, _ = count_units(halves[0], halves[1], cfg.signal)
+    if rank == 0 and gaussian:
+        return None
     whole = mean_of_halves((halves[0], halves[1]))
     found = find_directions(whole, rank, method="joint", rng=rng, config=cfg).directions
-    # The first order needs no Gaussian inputs: the points of one missing unit lie to its side.
     side = whole.t1 / max(float(np.linalg.norm(whole.t1)), TINY)
-    for candidates in (found, side[None]):
+    for candidates in (found,) if gaussian else (found, side[None]):
         directions, thresholds = _with_thresholds(x[free], on[free], candidates, threshold, cfg)
         if state is not None and len(state.directions) and len(directions):
             fresh = (directions @ state.directions.T).max(axis=1) < cfg.same
