@@ -73,11 +73,11 @@ class Allowance:
         if self.planned is None or self._meter.budget is not None:
             return
         most = OVERRUN * self.planned[1]
-        if self.spent + rows > most:
+        if self.spent + rows >= most:  # connecting may have asked a row before
             raise BudgetExhausted(
                 f"the run was planned at {self.planned[1]:,} queries at most, has asked "
-                f"{self.spent:,} and would pass {OVERRUN} times that; it follows something that "
-                f"may not be there. Set a budget (budget=, --budget) to allow it more"
+                f"{self.spent:,} and would reach {OVERRUN} times that; it follows something "
+                f"that may not be there. Set a budget (budget=, --budget) to allow it more"
             )
 
 
