@@ -67,12 +67,12 @@ def test_answers_before_a_failure_are_remembered():
     assert oracle.record.rows == 3
 
 
-def test_a_run_ends_beyond_four_times_its_plan_unless_a_budget_is_set():
+def test_a_run_ends_at_four_times_its_plan_unless_a_budget_is_set():
     inner = unrelu.connect(lambda x: x[:, :1], input_dim=2, output_dim=1)
     oracle = remembered(inner)
     oracle(np.zeros((100, 2)))  # no plan yet
     oracle.allowance.plan((10, 50 - FIRST_AGAIN))
-    oracle(np.zeros((OVERRUN * 50 - 100, 2)))
+    oracle(np.zeros((OVERRUN * 50 - 101, 2)))
     with pytest.raises(BudgetExhausted, match=r"planned at 50 queries.*budget=, --budget"):
         oracle(np.zeros((1, 2)))
     oracle.allowance.plan((10, 51 - FIRST_AGAIN))  # it learned more
