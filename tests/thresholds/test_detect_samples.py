@@ -62,7 +62,7 @@ def test_relu_units_by_the_second_difference() -> None:
 
 def test_nothing_is_found_where_nothing_breaks() -> None:
     x = np.random.default_rng(4).standard_normal((100_000, 2))
-    asked = {"activation": "sign", "threshold": 0.5, "precision": 0.2, "least": 0.3}
+    asked = {"activation": "sign", "threshold": 0.5, "precision": 0.2, "least": 0.3, "rng": 0}
     assert detect_in_samples(x, x[:, 0] ** 2, **asked).status is Status.ASSUMPTION_VIOLATED
     noise = np.random.default_rng(5).standard_normal(100_000)
     assert detect_in_samples(x, noise, **asked).status is Status.ASSUMPTION_VIOLATED
