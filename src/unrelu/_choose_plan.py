@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from unrelu._random import RandomState, as_generator
-from unrelu._types import FloatArray
+from unrelu._types import AnswerKind, FloatArray
 from unrelu.core.frame import Frame, Framed, frame_of_rows
 from unrelu.core.price import Price
 from unrelu.core.record import Record, Remembered, remembered
@@ -18,7 +18,7 @@ from unrelu.extraction import accepts as extraction
 from unrelu.labels import accepts as labels
 from unrelu.learner import accepts as learner
 from unrelu.lines.domains import as_domain
-from unrelu.lines.facts import AnswerKind, Area, Facts, Offer, follow_hyperplanes
+from unrelu.lines.facts import Area, Facts, Offer, follow_hyperplanes
 from unrelu.lines.first_look import FirstLook
 from unrelu.oracles import as_oracle
 from unrelu.oracles.base import Oracle, Wrapper
@@ -28,7 +28,6 @@ from unrelu.span import accepts as span
 
 __all__ = [
     "METHODS",
-    "AnswerKind",
     "ExtractionPlan",
     "best_offer",
     "make_plan",

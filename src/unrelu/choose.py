@@ -28,7 +28,6 @@ from typing import Any
 import numpy as np
 
 from unrelu._choose_plan import (
-    AnswerKind,
     ExtractionPlan,
     best_offer,
     make_plan,
@@ -44,6 +43,7 @@ from unrelu._choose_result import (
     with_first_layer,
 )
 from unrelu._random import RandomState, as_generator
+from unrelu._types import AnswerKind
 from unrelu.core.breakdown import Breakdown, as_breakdown
 from unrelu.core.explain import (
     EXACT,
@@ -63,7 +63,7 @@ from unrelu.progress import Callback, Progress, told_too
 from unrelu.result import Provenance, RecoveryResult, StageReport, Status
 from unrelu.span.algorithm import SpanResult
 
-__all__ = ["AnswerKind", "DeepSpanResult", "ExtractionPlan", "extract", "plan_extraction"]
+__all__ = ["DeepSpanResult", "ExtractionPlan", "extract", "plan_extraction"]
 
 UNIT_SIZE = 3000
 """Inputs of size one that a network found in other units must explain as well."""

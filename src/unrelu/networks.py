@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from unrelu._shapes import Shaped
 from unrelu._types import ArrayLike, FloatArray
 from unrelu.activations import KINDS, RELU, Activation, activation
 from unrelu.errors import InvalidInput
@@ -37,7 +38,7 @@ def _frozen(array: ArrayLike, name: str, ndim: int) -> FloatArray:
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Network:
+class Network(Shaped):
     """A fully connected network with an activation a layer, and an optional linear skip term.
 
     With layers ``(W_1, b_1), ..., (W_L, b_L)`` it computes::
@@ -102,31 +103,6 @@ class Network:
         object.__setattr__(self, "skip", s)
 
     # ---------------------------------------------------------------- shape
-
-    @property
-    def input_dim(self) -> int:
-        """Number of inputs, d."""
-        return int(self.weights[0].shape[1])
-
-    @property
-    def output_dim(self) -> int:
-        """Number of outputs, m."""
-        return int(self.weights[-1].shape[0])
-
-    @property
-    def hidden_widths(self) -> tuple[int, ...]:
-        """Widths of the hidden layers."""
-        return tuple(int(w.shape[0]) for w in self.weights[:-1])
-
-    @property
-    def depth(self) -> int:
-        """Number of layers, the output layer included (one hidden layer: 2)."""
-        return len(self.weights)
-
-    @property
-    def architecture(self) -> str:
-        """Widths joined by dashes, such as ``784-128-1``."""
-        return "-".join(map(str, (self.input_dim, *self.hidden_widths, self.output_dim)))
 
     @property
     def parameters(self) -> int:

@@ -18,6 +18,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from unrelu._shapes import Shaped
 from unrelu.errors import InvalidInput
 from unrelu.networks import Network, ReLUNetwork
 
@@ -63,7 +64,7 @@ def _whole(values: ExactArray, denominator: int) -> NDArray[np.object_]:
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class RationalNetwork:
+class RationalNetwork(Shaped):
     """A fully connected ReLU network with rational weights; see :class:`ReLUNetwork`.
 
     Parameters
@@ -103,26 +104,6 @@ class RationalNetwork:
             q = math.lcm(common_denominator(w), common_denominator(b))
             whole.append((_whole(w, q), _whole(b, q), q))
         object.__setattr__(self, "_whole", tuple(whole))
-
-    @property
-    def input_dim(self) -> int:
-        """Number of inputs, d."""
-        return int(self.weights[0].shape[1])
-
-    @property
-    def output_dim(self) -> int:
-        """Number of outputs, m."""
-        return int(self.weights[-1].shape[0])
-
-    @property
-    def hidden_widths(self) -> tuple[int, ...]:
-        """Widths of the hidden layers."""
-        return tuple(int(w.shape[0]) for w in self.weights[:-1])
-
-    @property
-    def architecture(self) -> str:
-        """Widths joined by dashes."""
-        return "-".join(map(str, (self.input_dim, *self.hidden_widths, self.output_dim)))
 
     def __repr__(self) -> str:
         skip = "" if self.skip is None else " + skip"

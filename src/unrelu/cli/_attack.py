@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from unrelu._random import RandomState
-from unrelu._types import ArrayLike
-from unrelu.choose import AnswerKind, ExtractionPlan, plan_extraction
+from unrelu._types import AnswerKind, ArrayLike
+from unrelu.choose import ExtractionPlan, plan_extraction
 from unrelu.choose import extract as choose_and_extract
 from unrelu.cli._common import show_progress
 from unrelu.cli._target import ATTACK_PANEL

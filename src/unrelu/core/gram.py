@@ -67,19 +67,7 @@ def _factors(
     net: Layered, x: FloatArray, gain: FloatArray, coupling: FloatArray | None
 ) -> tuple[list[FloatArray], list[FloatArray]]:
     """Return signals ``(n, m, r)`` and inputs ``(n, c)`` of every block."""
-    m = gain.shape[1]
     _, trace = net.trace(x)
-    received: list[list[FloatArray]] = []
-    for output in range(m):
-        outer = np.zeros_like(gain)
-        outer[:, output] = 1.0
-        if coupling is not None:
-            outer -= coupling
-        received.append(net.signals(trace, outer * gain[:, output : output + 1]))
-    one = np.ones((len(x), 1))
-    last = len(net.weights) - 1
-    inputs = [
-        np.concatenate([below, one], axis=1) if layer < last or net.skip is None else below
-        for layer, below in enumerate(trace.inputs)
-    ]
-    return [np.stack(part, axis=1) for part in zip(*received, strict=True)], inputs
+    received = net.signals_by_output(trace, gain, coupling)
+    signals = [np.stack(part, axis=1) for part in zip(*received, strict=True)]
+    return signals, net.block_inputs(trace)

@@ -111,27 +111,19 @@ def kronecker_metric(
         How many points to take, evenly spread.
     """
     xp = array_namespace(x)
-    n, m = gain.shape
+    n = gain.shape[0]
     stride = max(1, n // max(1, rows))
     x, gain = x[::stride], gain[::stride]
     coupling = None if coupling is None else coupling[::stride]
-    layers = len(net.weights)
-    signals: list[Any] = [0.0] * layers
+    signals: list[Any] = [0.0] * len(net.weights)
     _, trace = net.trace(x)
-    for output in range(m):
-        column = gain[:, output : output + 1]
-        mine = xp.asarray(np.eye(m)[output], dtype=x.dtype)[None, :]
-        outer = column * mine if coupling is None else column * (mine - coupling)
-        for layer, delta in enumerate(net.signals(trace, outer)):
+    for received in net.signals_by_output(trace, gain, coupling):
+        for layer, delta in enumerate(received):
             signals[layer] = signals[layer] + delta.T @ delta
     share = xp.sum(gain**2, axis=1)
     share = share / (float(xp.sum(share)) or 1.0)
-    one = xp.ones_like(x[:, :1])
     factors = []
-    for layer in range(layers):
-        below = trace.inputs[layer]
-        if layer < layers - 1 or net.skip is None:
-            below = xp.concat([below, one], axis=1)
+    for layer, below in enumerate(net.block_inputs(trace)):
         moments = (below * share[:, None]).T @ below
         factors.append(
             (_factor(signals[layer] * (n / x.shape[0]), floor), _factor(moments, floor))

@@ -17,7 +17,7 @@ cupy's.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -174,6 +174,31 @@ class Layered:
             found[0] = xp.concat([found[0], outer], axis=1)
         return found
 
+    def signals_by_output(
+        self, trace: Trace, gain: Array, coupling: Array | None
+    ) -> Iterator[list[Array]]:
+        """Yield :meth:`signals` of the derivative of each weighted answer.
+
+        That derivative is ``gain[:, o] (1[o = p] - coupling[:, p])`` by output p, as
+        :class:`unrelu.core.links.Linked` has it times the weights; both ``(n, m)``.
+        """
+        xp = array_namespace(gain)
+        m = gain.shape[1]
+        for output in range(m):
+            column = gain[:, output : output + 1]
+            mine = xp.asarray(np.eye(m)[output], dtype=gain.dtype)[None, :]
+            outer = column * mine if coupling is None else column * (mine - coupling)
+            yield self.signals(trace, outer)
+
+    def block_inputs(self, trace: Trace) -> list[Array]:
+        """Return what each block multiplies at the traced points, ``(n, c)``: a one for biases."""
+        xp, last = array_namespace(trace.inputs[0]), len(self.weights) - 1
+        one = xp.ones_like(trace.inputs[0][:, :1])
+        return [
+            xp.concat([below, one], axis=1) if layer < last or self.skip is None else below
+            for layer, below in enumerate(trace.inputs)
+        ]
+
     def backward(self, trace: Trace, outer: Array) -> Blocks:
         """Multiply the transposed Jacobian with ``(n, m)``: a direction."""
         xp = array_namespace(outer)
@@ -194,14 +219,12 @@ class Layered:
         """
         xp = array_namespace(outer)
         n = outer.shape[0]
-        one = xp.ones_like(outer[:, :1])
-        found = []
-        last = len(self.weights) - 1
-        for layer, delta in enumerate(self.signals(trace, outer)):
-            below = trace.inputs[layer]
-            if layer < last or self.skip is None:
-                below = xp.concat([below, one], axis=1)
-            found.append(xp.reshape(delta[:, :, None] * below[:, None, :], (n, -1)))
+        found = [
+            xp.reshape(delta[:, :, None] * below[:, None, :], (n, -1))
+            for delta, below in zip(
+                self.signals(trace, outer), self.block_inputs(trace), strict=True
+            )
+        ]
         return xp.concat(found, axis=1)
 
     def normalised(self) -> Layered:

@@ -67,22 +67,16 @@ def row_block_metric(
         Least eigenvalue of a block scaled to unit diagonal, over the largest one.
     """
     xp = array_namespace(x)
-    m, layers = gain.shape[1], len(net.weights)
+    layers = len(net.weights)
     matrices: list[Array] = [None] * layers
     for piece in net.chunks(x.shape[0]):
         _, trace = net.trace(x[piece])
         squares: list[Array] = [0.0] * layers
-        for output in range(m):
-            column = gain[piece, output : output + 1]
-            mine = xp.asarray(np.eye(m)[output], dtype=x.dtype)[None, :]
-            outer = column * mine if coupling is None else column * (mine - coupling[piece])
-            for layer, delta in enumerate(net.signals(trace, outer)):
+        shared = None if coupling is None else coupling[piece]
+        for received in net.signals_by_output(trace, gain[piece], shared):
+            for layer, delta in enumerate(received):
                 squares[layer] = squares[layer] + delta**2
-        one = xp.ones_like(x[piece, :1])
-        for layer in range(layers):
-            below = trace.inputs[layer]
-            if layer < layers - 1 or net.skip is None:
-                below = xp.concat([below, one], axis=1)
+        for layer, below in enumerate(net.block_inputs(trace)):
             rows = range(squares[layer].shape[1])
             part = xp.stack([(below * squares[layer][:, j : j + 1]).T @ below for j in rows])
             matrices[layer] = part if matrices[layer] is None else matrices[layer] + part

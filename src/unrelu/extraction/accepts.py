@@ -7,6 +7,7 @@ import functools
 
 import numpy as np
 
+from unrelu._types import AnswerKind
 from unrelu.core.explain import target_changed
 from unrelu.core.price import Price
 from unrelu.core.record import Remembered
@@ -22,7 +23,7 @@ from unrelu.extraction.price import (
 from unrelu.extraction.three_layer import ThreeLayerResult, extract_three_layer
 from unrelu.extraction.two_hidden import extract_two_hidden, price_two_hidden
 from unrelu.extraction.two_layer import TwoLayerConfig, TwoLayerResult, extract_two_layer
-from unrelu.lines.facts import AnswerKind, Facts, Merit, Offer, follow_hyperplanes
+from unrelu.lines.facts import Facts, Merit, Offer, follow_hyperplanes
 from unrelu.lines.first_look import FirstLookConfig
 from unrelu.progress import Progress
 from unrelu.result import RecoveryResult, Status

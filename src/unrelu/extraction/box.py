@@ -45,12 +45,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from unrelu._random import RandomState
-from unrelu._types import ArrayLike, FloatArray
+from unrelu._types import AnswerKind, ArrayLike, FloatArray
 from unrelu.core.answers import look_for_probabilities
 from unrelu.core.explain import explained
 from unrelu.core.levels import Levelled, output_levels, unlevelled_network
@@ -110,7 +110,7 @@ def extract_in_box(
     *,
     domain: tuple[ArrayLike, ArrayLike] | None = None,
     data: ArrayLike | None = None,
-    answers: Literal["auto", "values", "probabilities"] = "auto",
+    answers: AnswerKind = "auto",
     rng: RandomState = None,
     budget: int | None = None,
     progress: Progress | None = None,

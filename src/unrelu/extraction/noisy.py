@@ -61,12 +61,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from unrelu._random import RandomState
-from unrelu._types import FloatArray
+from unrelu._types import AnswerKind, FloatArray
 from unrelu.core.explain import (
     BEYOND_HELD_OUT,
     EXACT,
@@ -93,7 +93,7 @@ __all__ = ["NoisyConfig", "certify", "extract_from_noisy", "recover_from_noisy"]
 def extract_from_noisy(
     oracle: Any,
     *,
-    answers: Literal["auto", "values", "probabilities"] = "auto",
+    answers: AnswerKind = "auto",
     rng: RandomState = None,
     progress: Progress | None = None,
     config: NoisyConfig | None = None,

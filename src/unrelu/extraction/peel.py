@@ -62,12 +62,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from unrelu._random import RandomState
-from unrelu._types import FloatArray
+from unrelu._types import AnswerKind, FloatArray
 from unrelu.core.answers import values_where_refuted
 from unrelu.core.explain import explained
 from unrelu.core.run import Run
@@ -192,7 +192,7 @@ def extract_any_depth(
     oracle: Any,
     *,
     depth: int | None = None,
-    answers: Literal["auto", "values", "probabilities"] = "auto",
+    answers: AnswerKind = "auto",
     rng: RandomState = None,
     budget: int | None = None,
     progress: Progress | None = None,

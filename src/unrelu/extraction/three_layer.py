@@ -77,11 +77,12 @@ Deviations
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from unrelu._random import RandomState
+from unrelu._types import AnswerKind
 from unrelu.core.answers import values_where_refuted
 from unrelu.core.breakdown import Breakdown, as_breakdown
 from unrelu.core.explain import explained
@@ -123,7 +124,7 @@ NOT_FINITE = (
 def extract_three_layer(
     oracle: Any,
     *,
-    answers: Literal["auto", "values", "probabilities"] = "auto",
+    answers: AnswerKind = "auto",
     rng: RandomState = None,
     progress: Progress | None = None,
     faithful: bool = False,

@@ -40,12 +40,12 @@ which come out to 1e-6; most of the queries of earlier trials went to gradients 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from unrelu._random import RandomState
-from unrelu._types import FloatArray
+from unrelu._types import AnswerKind, FloatArray
 from unrelu.core.explain import explained
 from unrelu.core.price import Price
 from unrelu.core.run import Run
@@ -98,7 +98,7 @@ def price_two_hidden(d: int, m: int, first: float, second: float) -> Price:
 def extract_two_hidden(
     oracle: Any,
     *,
-    answers: Literal["auto", "values", "probabilities"] = "auto",
+    answers: AnswerKind = "auto",
     rng: RandomState = None,
     budget: int | None = None,
     progress: Progress | None = None,

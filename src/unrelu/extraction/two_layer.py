@@ -75,12 +75,12 @@ import dataclasses
 import functools
 import math
 from contextlib import suppress
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from unrelu._random import RandomState
-from unrelu._types import ArrayLike
+from unrelu._types import AnswerKind, ArrayLike
 from unrelu.core.answers import values_where_refuted
 from unrelu.core.explain import EXACT, EXACT_NOISE, contradictions_of, explained
 from unrelu.core.levels import unlevelled
@@ -108,7 +108,7 @@ def extract_two_layer(
     oracle: Any,
     *,
     domain: str | tuple[ArrayLike, ArrayLike] = "all",
-    answers: Literal["auto", "values", "probabilities"] = "auto",
+    answers: AnswerKind = "auto",
     rng: RandomState = None,
     progress: Progress | None = None,
     faithful: bool = False,

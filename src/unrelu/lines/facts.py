@@ -11,11 +11,10 @@ import dataclasses
 import enum
 import math
 from collections.abc import Callable
-from typing import Literal
 
 import numpy as np
 
-from unrelu._types import ArrayLike, FloatArray
+from unrelu._types import AnswerKind, ArrayLike, FloatArray
 from unrelu.core.explain import (
     NOISE_MULTIPLE,
     Tolerance,
@@ -58,9 +57,6 @@ class Merit(enum.IntEnum):
     """The network, though the facts speak for another depth."""
     NETWORK = 4
     """The network."""
-
-
-AnswerKind = Literal["auto", "values", "probabilities"]
 
 
 @dataclasses.dataclass(frozen=True)

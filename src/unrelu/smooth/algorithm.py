@@ -40,12 +40,12 @@ such network at the noise of the answers; the certificate would show it if it di
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from unrelu._random import RandomState
-from unrelu._types import FloatArray
+from unrelu._types import AnswerKind, FloatArray
 from unrelu.core.activations import SMOOTH, Activation, activation
 from unrelu.core.answers import values_where_refuted
 from unrelu.core.explain import explained
@@ -116,7 +116,7 @@ class _Progress:
 def extract_smooth(
     oracle: Any,
     *,
-    answers: Literal["auto", "values", "probabilities"] = "auto",
+    answers: AnswerKind = "auto",
     rng: RandomState = None,
     budget: int | None = None,
     progress: Progress | None = None,
