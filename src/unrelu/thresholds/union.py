@@ -13,11 +13,7 @@ from unrelu.core.moments import CompensatedSums, mean_moments, raw_sums
 from unrelu.progress import Progress
 from unrelu.result import Certificate, StageReport, Status
 from unrelu.thresholds.config import TINY, ThresholdConfig
-from unrelu.thresholds.fit import (
-    explain_nothing_found,
-    mean_of_halves,
-    search_landscape,
-)
+from unrelu.thresholds.fit import explain_nothing_found, mean_of_halves, search_landscape
 from unrelu.thresholds.flat import bent_units, lie_apart
 from unrelu.thresholds.model import UnitsFit, overlap_share, predicted_on
 from unrelu.thresholds.passes import Passes, Slabs
