@@ -55,7 +55,7 @@ stress: $(STAMP) ## run the default tests while 16 busy processes share the core
 
 torch: ## run the tests of torch and JAX in their environment (part of make environments)
 	.venvs/torch/bin/python -m pytest -p no:cacheprovider tests/oracles/test_torch.py \
-		tests/oracles/test_targets.py -k "test_torch or jax"
+		tests/oracles/test_targets.py tests/core/test_fit_torch.py -k "torch or jax"
 
 environments: ## install model servers, torch and a browser for the tests that use them
 	PYTHON=$(PYTHON) REQUIRED="$(REQUIRED)" sh tests/environments.sh

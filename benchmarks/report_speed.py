@@ -1,4 +1,4 @@
-"""The speed of the moments beside a matrix product, as a table."""
+"""The speed of the moments and of the fit beside their matrix products, as tables."""
 
 from __future__ import annotations
 
@@ -51,7 +51,27 @@ def moments_speed_cpu() -> str:
     )
 
 
+def fit_speed() -> str:
+    """Return the table of ``benchmarks.fit_speed``."""
+    measured = [entry["runs"][-1] for entry in load("fit_gpu")["rows"].values()]
+    if not measured:
+        return "Not measured yet: `python -m benchmarks.fit_speed`."
+    lines = [
+        [
+            run["shape"], f"{run['parameters']:,}", f"{run['rows']:,}",
+            f"{1e3 * run['step_seconds']:.0f} ms", f"{1e3 * run['products_seconds']:.0f} ms",
+            f"{run['ratio']:.1f}", f"{run['fit_seconds']:.1f} s, {run['steps']} steps",
+            f"{run['numpy_seconds']:.0f} s" if "numpy_seconds" in run else "",
+        ]
+        for run in measured
+    ]  # fmt: skip
+    header = ["network", "parameters", "rows", "first step", "its matrix products", "ratio",
+              "whole fit", "with numpy, 16 cores"]  # fmt: skip
+    return f"{markdown(header, lines)}\n\nMeasured on one {measured[0]['device']}."
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "moments-speed": moments_speed,
     "moments-speed-cpu": moments_speed_cpu,
+    "fit-speed": fit_speed,
 }

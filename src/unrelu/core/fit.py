@@ -34,19 +34,10 @@ from unrelu.core.gram import gauss_newton_matrix
 from unrelu.core.kronecker import Kronecker, kronecker_metric
 from unrelu.core.layered import Array, Blocks, Layered, Trace
 from unrelu.core.links import Link, Linked, apply_link
-from unrelu.core.moments import to_numpy
 from unrelu.core.row_blocks import RowBlocks, row_block_metric
 
-__all__ = [
-    "RELU",
-    "Activation",
-    "FitConfig",
-    "Fitted",
-    "Layered",
-    "Link",
-    "fit_network",
-    "gain_by_chance",
-]
+__all__ = ["RELU", "Activation", "FitConfig", "Fitted", "Layered", "Link", "fit_network",
+           "gain_by_chance"]  # fmt: skip
 
 _NORMAL = float(scipy.special.ndtri(0.75))  # median of |z| for a standard normal z
 _SEARCHED = 3.0
@@ -218,8 +209,11 @@ def _problem(x: Array, y: Array, deviation: Any, link: Link, config: FitConfig) 
 
 def _spread(scaled: Array, weights: Array) -> float:
     """Robust deviation of weighted residuals; missing answers left out."""
-    sizes = np.abs(to_numpy(scaled))[to_numpy(weights) > 0]
-    return float(np.median(sizes)) / _NORMAL if sizes.size else 0.0
+    xp = array_namespace(scaled)
+    sizes = xp.sort(xp.abs(scaled)[weights > 0])
+    count = sizes.shape[0]
+    middle = sizes[max(count - 1, 0) // 2 : count // 2 + 1]
+    return float(xp.mean(middle)) / _NORMAL if count else 0.0
 
 
 def _next_damping(damping: float, gain: float) -> float:
@@ -366,28 +360,29 @@ def _conjugate_gradients(
 
     def product(step: Blocks) -> Blocks:
         narrow = [xp.astype(block, xp.float32) for block in step]
-        wide = [
+        return [
             xp.astype(block, block_.dtype) * unit**2
             for block, block_ in zip(coarse(narrow), step, strict=True)
         ]
-        return _add(wide, damping, metric.times(step))
 
     left, v = gradient, [xp.zeros_like(block) for block in gradient]
     z = metric.solve(left)
-    search, size = z, _dot(left, z)
+    # M is never multiplied with: that of a direction solved for is what it was solved from.
+    search, measured, measured_v, size = z, left, v, _dot(left, z)
     end = config.forcing**2 * size
     for _ in range(config.inner):
         if not size > end:
             break
-        image = product(search)
+        image = _add(product(search), damping, measured)
         length = size / _dot(search, image)
-        v, left = _add(v, length, search), _add(left, -length, image)
+        v, measured_v = _add(v, length, search), _add(measured_v, length, measured)
+        left = _add(left, -length, image)
         z = metric.solve(left)
         size, last = _dot(left, z), size
-        search = _add(z, size / last, search)
+        search, measured = _add(z, size / last, search), _add(left, size / last, measured)
     # gradient - left is the damped product with v
     slope = _dot(gradient, v)
-    return v, slope, slope - _dot(left, v) - damping * _dot(v, metric.times(v))
+    return v, slope, slope - _dot(left, v) - damping * _dot(v, measured_v)
 
 
 def _dot(first: Blocks, second: Blocks) -> float:

@@ -17,6 +17,7 @@ never move such a unit.
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import numpy as np
@@ -37,41 +38,50 @@ class _Factor:
 
 
 @dataclasses.dataclass(frozen=True)
+class _Pair:
+    """The product of two factors, signals and inputs; scales and values as ``(r, c)``."""
+
+    signals: _Factor
+    inputs: _Factor
+    scales: Array
+    values: Array
+
+    @classmethod
+    def of(cls, signals: _Factor, inputs: _Factor) -> _Pair:
+        return cls(
+            signals,
+            inputs,
+            signals.scales[:, None] * inputs.scales[None, :],
+            signals.values[:, None] * inputs.values[None, :],
+        )
+
+    def solve(self, block: Array) -> Array:
+        left, right = self.signals.vectors, self.inputs.vectors
+        inner = (left.T @ (block / self.scales) @ right) / self.values
+        return (left @ inner @ right.T) / self.scales
+
+
+@dataclasses.dataclass(frozen=True)
 class Kronecker:
-    """One pair of factors (signals, inputs) per block."""
+    """One pair of factors per block."""
 
-    factors: tuple[tuple[_Factor, _Factor], ...]
-
-    def times(self, step: Blocks) -> Blocks:
-        """Multiply a direction with the metric."""
-        return [self._apply(block, *pair) for block, pair in zip(step, self.factors, strict=True)]
+    factors: tuple[_Pair, ...]
 
     def solve(self, step: Blocks) -> Blocks:
         """Multiply a direction with the inverse of the metric."""
-        return [
-            self._apply(block, *pair, inverse=True)
-            for block, pair in zip(step, self.factors, strict=True)
-        ]
+        return [pair.solve(block) for block, pair in zip(step, self.factors, strict=True)]
 
     def dense(self) -> Array:
         """Return the metric as a matrix ``(P, P)``, for few parameters."""
-        sizes = [g.scales.shape[0] * a.scales.shape[0] for g, a in self.factors]
+        sizes = [math.prod(pair.scales.shape) for pair in self.factors]
         out = np.zeros((sum(sizes), sum(sizes)))
         start = 0
-        for (g, a), size in zip(self.factors, sizes, strict=True):
-            out[start : start + size, start : start + size] = np.kron(_matrix(g), _matrix(a))
+        for pair, size in zip(self.factors, sizes, strict=True):
+            out[start : start + size, start : start + size] = np.kron(
+                _matrix(pair.signals), _matrix(pair.inputs)
+            )
             start += size
         return out
-
-    @staticmethod
-    def _apply(block: Array, g: _Factor, a: _Factor, *, inverse: bool = False) -> Array:
-        scale = g.scales[:, None] * a.scales[None, :]
-        values = g.values[:, None] * a.values[None, :]
-        block = block / scale if inverse else block * scale
-        inner = g.vectors.T @ block @ a.vectors
-        inner = inner / values if inverse else inner * values
-        block = g.vectors @ inner @ a.vectors.T
-        return block / scale if inverse else block * scale
 
 
 def _matrix(factor: _Factor) -> Any:
@@ -125,7 +135,6 @@ def kronecker_metric(
     factors = []
     for layer, below in enumerate(net.block_inputs(trace)):
         moments = (below * share[:, None]).T @ below
-        factors.append(
-            (_factor(signals[layer] * (n / x.shape[0]), floor), _factor(moments, floor))
-        )
+        above = _factor(signals[layer] * (n / x.shape[0]), floor)
+        factors.append(_Pair.of(above, _factor(moments, floor)))
     return Kronecker(tuple(factors))

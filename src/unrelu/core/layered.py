@@ -21,10 +21,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device
 
 from unrelu.core.activations import RELU, Activation
-from unrelu.core.memory import BLOCK
+from unrelu.core.memory import BLOCK, BLOCK_ON_DEVICE
 
 __all__ = ["Blocks", "Layered", "Trace"]
 
@@ -105,7 +105,8 @@ class Layered:
 
     def chunks(self, rows: int) -> list[slice]:
         """Cut n rows so that an evaluation of a piece needs little memory."""
-        size = max(1, BLOCK // sum(self.widths))
+        block = BLOCK if isinstance(self.weights[0], np.ndarray) else BLOCK_ON_DEVICE
+        size = max(1, block // sum(self.widths))
         return [slice(i, min(i + size, rows)) for i in range(0, max(rows, 1), size)]
 
     def trace(self, x: Array) -> tuple[Array, Trace]:
@@ -183,10 +184,11 @@ class Layered:
         :class:`unrelu.core.links.Linked` has it times the weights; both ``(n, m)``.
         """
         xp = array_namespace(gain)
-        m = gain.shape[1]
-        for output in range(m):
+        outputs = gain.shape[1]
+        each = xp.eye(outputs, dtype=gain.dtype, device=device(gain))
+        for output in range(outputs):
             column = gain[:, output : output + 1]
-            mine = xp.asarray(np.eye(m)[output], dtype=gain.dtype)[None, :]
+            mine = each[output : output + 1, :]
             outer = column * mine if coupling is None else column * (mine - coupling)
             yield self.signals(trace, outer)
 

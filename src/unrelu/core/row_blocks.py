@@ -27,10 +27,6 @@ class RowBlocks:
     matrices: tuple[Array, ...]
     inverses: tuple[Array, ...]
 
-    def times(self, step: Blocks) -> Blocks:
-        """Multiply a direction with the metric."""
-        return [_each(a, block) for a, block in zip(self.matrices, step, strict=True)]
-
     def solve(self, step: Blocks) -> Blocks:
         """Multiply a direction with the inverse of the metric."""
         return [_each(a, block) for a, block in zip(self.inverses, step, strict=True)]
