@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unrelu.core.noise import NoiseModel, noise_by_norm
+from unrelu.core.noise import NoiseModel
 from unrelu.lines.gradients import GradientConfig, measure_gradients, orthogonal_directions
 from unrelu.planted import random_network
 
@@ -105,13 +105,3 @@ def test_no_directions_ask_nothing():
     )  # fmt: skip
     assert found.derivatives.shape == (2, 0, 1)
     assert f.asked == 0
-
-
-def test_noise_by_norm_follows_what_grows_with_the_input():
-    rng = np.random.default_rng(0)
-    norms = np.concatenate([rng.uniform(1.0, 2.0, 600), rng.uniform(50.0, 60.0, 600)])
-    residual = rng.standard_normal((1200, 2)) * np.array([1e-6, 2e-6]) * norms[:, None]
-    found = noise_by_norm(norms, residual) / (np.array([1e-6, 2e-6]) * norms[:, None])
-    assert found.min() > 0.5
-    assert found.max() < 2.0
-    assert (noise_by_norm(norms[:3], np.zeros((3, 1))) > 0).all()

@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from unrelu.core.noise import estimate_noise
-from unrelu.lines.kinks import find_kinks, restrict
+from unrelu.lines.kinks import find_kinks
 from unrelu.lines.survey import SurveyLine, calibrate, scan_line
-from unrelu.oracles import as_oracle
-from unrelu.planted import random_network
 
 
 def piecewise(kinks, jumps, slope=0.3):
@@ -130,12 +128,6 @@ def test_a_noisy_line_has_no_false_kinks():
     assert len(scan.kinks) == 2
     # Pieces of length about 0.6 with a few answers each: kinks to some 1e-4 over the jump.
     np.testing.assert_allclose(scan.kinks, kinks, atol=5e-3)
-
-
-def test_restriction_subtracts_a_known_network():
-    net = random_network(3, 4, 2, rng=0)
-    ask = restrict(as_oracle(net), np.ones(3), np.array([1.0, 0.0, 0.0]), subtract=net)
-    np.testing.assert_allclose(ask(np.linspace(-1, 1, 5)), 0.0, atol=1e-15)
 
 
 def test_an_underestimated_noise_is_escalated():

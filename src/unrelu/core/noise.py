@@ -33,7 +33,6 @@ __all__ = [
     "decimal_step",
     "estimate_noise",
     "is_single",
-    "noise_by_norm",
     "scatter_of",
 ]
 
@@ -191,21 +190,6 @@ def cluster_of(positions: FloatArray, scales: FloatArray) -> FloatArray:
         Middles of the clusters and the local length scale there, ``(c,)``.
     """
     return np.asarray(positions[:, None] + scales[:, None] * SPACING * (np.arange(4) - 1.5))
-
-
-def noise_by_norm(norms: FloatArray, residuals: FloatArray) -> FloatArray:
-    """Return the deviation of each residual as those at similar norms show it, ``(n, m)``.
-
-    Inputs are grouped by norm, each group's deviation is taken from its median residual, and
-    interpolated in between. There are about as many groups as the cube root of their number,
-    an even one: halves that differ are not mixed.
-    """
-    order = np.array_split(np.argsort(norms), 2 * max(1, round(0.5 * np.cbrt(len(norms)))))
-    centres = np.array([np.median(norms[i]) for i in order])
-    size = np.array([np.median(np.abs(residuals[i]), axis=0) for i in order]) / NORMAL_MEDIAN
-    size = np.maximum(size, 1e-3 * size.max(axis=0))
-    size = np.maximum(size, np.finfo(np.float64).tiny)
-    return np.stack([np.interp(norms, centres, column) for column in size.T], axis=1)
 
 
 def is_single(answers: FloatArray) -> bool:

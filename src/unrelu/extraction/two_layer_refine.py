@@ -14,10 +14,10 @@ from unrelu.extraction.two_layer_config import TwoLayerConfig
 from unrelu.extraction.two_layer_units import Estimate
 from unrelu.lines.domains import Domain
 
-__all__ = ["Refinement"]
+__all__ = ["TYPICAL", "Refinement"]
 
-_TYPICAL = 256
-"""Typical inputs over which noise and errors are judged."""
+TYPICAL = 256
+"""Typical inputs over which spread, noise and errors are judged."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,4 +93,4 @@ class Refinement:
         goal = self.config.precision * self.spread
         if self.domain.bounds is not None:
             goal *= 0.1  # units that typical inputs hardly see weigh little in the mean
-        return max(goal, float(self.noise.at(self.draw(_TYPICAL)).max()))
+        return max(goal, float(self.noise.at(self.draw(TYPICAL)).max()))

@@ -18,7 +18,7 @@ from unrelu.extraction.certify import FailedPoints
 from unrelu.extraction.price import price_two_layer
 from unrelu.extraction.refine import predicted_errors
 from unrelu.extraction.two_layer_config import TwoLayerConfig
-from unrelu.extraction.two_layer_refine import Refinement
+from unrelu.extraction.two_layer_refine import TYPICAL, Refinement
 from unrelu.extraction.two_layer_units import Estimate
 from unrelu.lines.domains import Domain
 from unrelu.lines.readable import readable_part
@@ -28,8 +28,6 @@ from unrelu.oracles.wrappers import LogOdds
 
 __all__ = ["Extraction", "Meaningless", "Saturated"]
 
-_TYPICAL = 256
-"""Typical inputs over which spread and errors are judged."""
 _DEEPEST = float(np.log(np.finfo(np.float64).eps / np.finfo(np.float64).tiny))
 """Log-odds up to which probabilities are used: beyond they lose digits, then underflow."""
 
@@ -171,7 +169,7 @@ class Extraction:
             )
             details |= {"pieces": len(scan.kinks) + 1}
         self.found = Estimate(found.units, found.covariance)
-        points = self.draw(_TYPICAL)
+        points = self.draw(TYPICAL)
         values = found.units(points)
         # A function that is constant within the noise is judged by its size instead.
         spread, size = values.std(axis=0), np.abs(values).max(axis=0)
@@ -344,7 +342,7 @@ class Extraction:
     def ill_conditioned(self) -> bool:
         """Whether the predicted error leaves little of the function."""
         assert self.found is not None
-        error = float(np.sqrt(np.mean(self.found.errors(self.draw(_TYPICAL)) ** 2)))
+        error = float(np.sqrt(np.mean(self.found.errors(self.draw(TYPICAL)) ** 2)))
         return error > self.config.useful * self.spread > 0 or self.entangled()
 
     def entangled(self) -> bool:

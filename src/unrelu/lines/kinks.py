@@ -20,38 +20,18 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from unrelu._types import FloatArray
 from unrelu.core.noise import AGREES, Samples
 from unrelu.core.pieces import Crossing, cross
 from unrelu.lines.chain import MARGIN, Chain, Link, Plan
 from unrelu.lines.scan import Ask, LineScan, Noise
-from unrelu.networks import ReLUNetwork
-from unrelu.oracles.base import Oracle
 
-__all__ = ["Ask", "LineScan", "Noise", "find_kinks", "restrict"]
+__all__ = ["Ask", "LineScan", "Noise", "find_kinks"]
 
 COMPANION = 0.04
 """Distance of a lone point's companion, over the wider of its gaps. Gaps in which it would be
 less than a unit in the last place are not split."""
 _MOST_ROUNDS = 3 * np.finfo(np.float64).bits
 """Halving a range of float64 takes as many rounds as it has bits, with tests on both sides."""
-
-
-def restrict(
-    oracle: Oracle,
-    base: FloatArray,
-    direction: FloatArray,
-    *,
-    subtract: ReLUNetwork | None = None,
-) -> Ask:
-    """Return ``t -> oracle(base + t direction)``, less a known network where given."""
-
-    def ask(t: FloatArray) -> FloatArray:
-        points = base + np.multiply.outer(t, direction)
-        answers = oracle(points)
-        return answers if subtract is None else answers - subtract(points)
-
-    return ask
 
 
 class _Search:
