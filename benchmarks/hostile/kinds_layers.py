@@ -15,8 +15,11 @@ from benchmarks.hostile.judge_layers import (
     judge_obfuscation,
     judge_supports,
 )
-from unrelu.thresholds.detector import detect_directions
-from unrelu.thresholds.structured_layers import recover_binary_layer, recover_even_layer
+from benchmarks.hostile.releases import function
+
+detect_directions = function("thresholds.detector", "detect_directions")
+recover_binary_layer = function("thresholds.structured_layers", "recover_binary_layer")
+recover_even_layer = function("thresholds.structured_layers", "recover_even_layer")
 
 Units = tuple[Array, Array]
 ROWS = 40_000

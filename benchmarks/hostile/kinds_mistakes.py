@@ -11,11 +11,14 @@ import numpy as np
 import unrelu
 from benchmarks.hostile.case import Case, Kind, Verdict
 from benchmarks.hostile.judge import status_of
+from benchmarks.hostile.releases import function
 from unrelu import planted
-from unrelu.span.algorithm import recover_span_from_replies
-from unrelu.thresholds.algorithm import draw_biased_samples
-from unrelu.thresholds.detector import detect_directions
-from unrelu.thresholds.structured_layers import recover_binary_layer, recover_even_layer
+
+recover_span_from_replies = function("span.algorithm", "recover_span_from_replies")
+draw_biased_samples = function("thresholds.algorithm", "draw_biased_samples")
+detect_directions = function("thresholds.detector", "detect_directions")
+recover_binary_layer = function("thresholds.structured_layers", "recover_binary_layer")
+recover_even_layer = function("thresholds.structured_layers", "recover_even_layer")
 
 NET = planted.random_network(3, 2, 1, rng=0)
 X = np.random.default_rng(0).standard_normal((500, 3))
