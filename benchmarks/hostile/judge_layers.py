@@ -27,6 +27,7 @@ import numpy as np
 
 from benchmarks.hostile.case import Array, Function, Planted, Verdict
 from benchmarks.hostile.judge import FRESH, judge_network, more_than, status_of
+from unrelu import ReLUNetwork
 
 ANGLE_FACTOR = 10.0
 """By its docs the estimated angle of a span is usually right within a factor of 3; a verdict
@@ -56,7 +57,18 @@ def row_space(rows: Array) -> Array:
 def judge_span(
     planted: Planted, result: Any, *, rng: np.random.Generator, labels: bool = False
 ) -> Verdict:
-    """Judge a recovered span; ``planted.rows`` hold the truth."""
+    """Judge a recovered span; ``planted.rows`` hold the truth, or those of a later network."""
+    targets = [planted]
+    for phase in planted.phases() if planted.phases is not None else []:
+        if isinstance(phase, ReLUNetwork):
+            targets.append(planted.but(truth=phase, rows=phase.weights[0]))
+    verdicts = [_judge_span_of(target, result, rng, labels) for target in targets]
+    return next((v for v in verdicts if v.outcome != "false"), verdicts[0])
+
+
+def _judge_span_of(
+    planted: Planted, result: Any, rng: np.random.Generator, labels: bool
+) -> Verdict:
     status, facts = _begin(result)
     if status != "RECOVERED":
         return Verdict("honest", status, facts)

@@ -464,3 +464,49 @@ def test_a_ledger_resumes_after_the_budget(answers, tmp_path):
     assert counted.rows == before + 3  # those that tell whether it is the same model
     assert again.queries.by_stage["identity"] == 2 * 3
     np.testing.assert_array_equal(again.basis, resumed.basis)
+
+
+def _with_rare_unit(seed: int) -> ReLUNetwork:
+    """Plant a third unit, on at one input in 200, whose large bias makes rounding grow."""
+    rows = np.linalg.qr(np.random.default_rng(seed).standard_normal((6, 6)))[0][:3]
+    biases = [np.array([0.2, -0.1, -2.6]), np.zeros(1)]
+    return ReLUNetwork([rows, np.array([[1.0, -1.0, 3.0]])], biases)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_rounding_that_grows_where_a_rare_unit_is_on_hides_no_direction(seed):
+    network = _with_rare_unit(seed)
+    result = recover_span(network, rng=seed)
+    assert result.status is Status.RECOVERED, result.message
+    assert result.rank == 3
+    # the angle is an estimate to within 3; ten leaves room
+    assert largest_principal_angle(result.basis, network.weights[0]) < 10 * result.angle
+
+
+def test_a_certificate_that_fails_leads_the_search_on():
+    """A thin bump that the search misses shows in the certificate, and is then followed."""
+    rng = np.random.default_rng(0)
+    base = random_network(4, 2, 1, rng=rng)
+    v = np.linalg.qr(rng.standard_normal((4, 4)))[0][:1]
+    width = 0.004
+    bump = np.array([width, 0.0, -width]) - 0.3
+    network = ReLUNetwork(
+        [
+            np.concatenate([base.weights[0], np.repeat(v, 3, axis=0)]),
+            np.concatenate([base.weights[1], [[100.0, -200.0, 100.0]]], axis=1),
+        ],
+        [np.concatenate([base.biases[0], bump]), np.zeros(1)],
+    )
+    results = [recover_span(network, rng=seed) for seed in range(12)]
+    led_on = [
+        r
+        for r in results
+        if [s.name for s in r.stages].count("certificate") > 1 and r.status is Status.RECOVERED
+    ]
+    assert led_on
+    for result in led_on:
+        assert result.rank == 3
+        assert result.certificate is not None
+        assert result.certificate.exceeding == 0
+        # the failed certificate's rows belong to the search
+        assert result.queries.by_stage["certificate"] == 2 * result.certificate.samples

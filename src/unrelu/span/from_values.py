@@ -10,7 +10,7 @@ import numpy as np
 from unrelu._types import FloatArray
 from unrelu.errors import InvalidInput
 from unrelu.result import Certificate, Status
-from unrelu.span.grow import SpanSearch, confirm_span, grow_span
+from unrelu.span.grow import SpanSearch, add_gradient, confirm_span, grow_span
 from unrelu.span.hidden_noise import remove_span
 from unrelu.span.plan import SpanPlan, gradients_from_replies, noise_from_replies
 from unrelu.span.run import SpanResult, SpanRun, unseen_share
@@ -48,20 +48,13 @@ def span_from_values(
             f"{search.quiet + search.undecided + search.rejected} Gaussian points: the target "
             "is constant there, or its answers are too coarse; try a larger scale",
         )
-    with run.stage("strengthen"):
-        strengthen_span(
-            oracle, search, rng, noise, step=step, scale=scale, target=tolerance, config=config
-        )
-    if search.angle > tolerance:
-        with run.stage("sharpen") as details:
-            sharpen_span(
-                oracle, search, noise, scale=scale, target=tolerance, config=config,
-                progress=run.progress,
-            )  # fmt: skip
-            details |= {"passes": search.passes, "misfit": search.inconsistent}
-        _grow(run, search, noise, step, rank)
-    if certify:
-        _certify_values(run, noise, scale)
+    for _ in range(config.rounds):
+        _sharpen(run, search, noise, step, rank, tolerance)
+        if not certify:
+            break
+        contradicting = _certify_values(run, noise, scale)
+        if not _led_on(run, search, contradicting, noise, step, rank):
+            break
     complete = search.finished or search.spectrum.rank in (rank, oracle.input_dim)
     unseen = unseen_share(search.quiet, "gradient") if rank is None else ""
     return run.conclude(rank, complete, unseen or f"the rank of {rank} was given")
@@ -86,6 +79,61 @@ def _grow(
     search.finished = False
 
 
+def _sharpen(
+    run: SpanRun,
+    search: SpanSearch,
+    noise: FloatArray,
+    step: float,
+    rank: int | None,
+    tolerance: float,
+) -> None:
+    """Strengthen weak directions, and sharpen the basis where its angle is above a tolerance."""
+    oracle, config, scale = run.oracle, run.config, run.scale
+    with run.stage("strengthen"):
+        strengthen_span(
+            oracle, search, run.rng, noise, step=step, scale=scale, target=tolerance, config=config
+        )
+    if search.angle > tolerance:
+        with run.stage("sharpen") as details:
+            sharpen_span(
+                oracle, search, noise, scale=scale, target=tolerance, config=config,
+                progress=run.progress,
+            )  # fmt: skip
+            details |= {"passes": search.passes, "misfit": search.inconsistent}
+        _grow(run, search, noise, step, rank)
+
+
+def _led_on(
+    run: SpanRun,
+    search: SpanSearch,
+    contradicting: FloatArray,
+    noise: FloatArray,
+    step: float,
+    rank: int | None,
+) -> bool:
+    """Grow the span where a certificate failed; tell whether it grew.
+
+    Between two inputs ``(p, 2, n)`` of one projection that are answered differently some
+    gradient leaves the span.
+    """
+    limit = run.oracle.input_dim if rank is None else rank
+    if len(contradicting) == 0 or search.spectrum.rank >= limit:
+        return False
+    shorter = [step * run.config.shrink**-power for power in (0, 2, 4)]  # thin regions
+    with run.stage("gradients"):
+        grew = any(
+            add_gradient(
+                run.oracle, search, None, (x, other), noise, run.rng, step=size, config=run.config
+            )
+            for size in shorter
+            for x, other in contradicting[: run.config.probes]
+        )
+    if grew:  # what was held out has been searched with
+        run.run.target.meter.rebook("certificate", "gradients", 2 * run.config.held_out)
+        _grow(run, search, noise, step, rank)
+    return grew
+
+
 def _nothing_moves(run: SpanRun, scale: float) -> SpanResult:
     x = scale * run.rng.standard_normal((run.config.places, run.oracle.input_dim))
     # One batch: alone, the same row may differ in its last bits.
@@ -99,8 +147,11 @@ def _nothing_moves(run: SpanRun, scale: float) -> SpanResult:
     return run.result(Status.ASSUMPTION_VIOLATED, message)
 
 
-def _certify_values(run: SpanRun, noise: FloatArray, scale: float) -> None:
-    """Replace what lies outside the span by noise on held-out inputs."""
+def _certify_values(run: SpanRun, noise: FloatArray, scale: float) -> FloatArray:
+    """Replace what lies outside the span by noise on held-out inputs.
+
+    Returns the pairs of inputs that contradict the span, ``(p, 2, n)``, the worst first.
+    """
     assert isinstance(run.search, SpanSearch)
     search, n, count = run.search, run.oracle.input_dim, run.config.held_out
     with run.stage("certificate"):
@@ -123,6 +174,9 @@ def _certify_values(run: SpanRun, noise: FloatArray, scale: float) -> None:
         tolerance=tolerance,
         details={"angle": search.angle, "gap": search.spectrum.gap},
     )
+    largest = np.abs(deviations).max(axis=1)
+    order = np.argsort(-largest)[: np.count_nonzero(largest > tolerance)]
+    return np.stack([x[order], other[order]], axis=1)
 
 
 # ------------------------------------------------------------- written in advance

@@ -27,7 +27,7 @@ from unrelu.span.values import (
     screen_points,
 )
 
-__all__ = ["SpanSearch", "complete_gradient", "confirm_span", "grow_span"]
+__all__ = ["SpanSearch", "add_gradient", "complete_gradient", "confirm_span", "grow_span"]
 
 
 @dataclasses.dataclass
@@ -139,7 +139,7 @@ def grow_span(
         search.quiet = 0
         best = np.argsort(-change)[: min(np.count_nonzero(change > threshold), config.probes)]
         grew = any(
-            _add_gradient(
+            add_gradient(
                 oracle, search, None if calm else (x[i], answers[i]), (x[i], moved[i]), noise, rng,
                 step=step, config=config,
             )
@@ -151,7 +151,7 @@ def grow_span(
     search.finished = search.spectrum.rank >= limit
 
 
-def _add_gradient(
+def add_gradient(
     oracle: Oracle,
     search: SpanSearch,
     place: tuple[FloatArray, FloatArray] | None,
@@ -188,7 +188,7 @@ def complete_gradient(
     around = find_neighbourhood(oracle, *place, noise, rng, step=step, config=config)
     if around is None:
         return None
-    return measure_gradient(oracle, around, noise, config=config)
+    return measure_gradient(oracle, around, config=config)
 
 
 def confirm_span(oracle: Oracle, search: SpanSearch, *, config: SpanConfig) -> bool:

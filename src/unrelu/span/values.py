@@ -10,6 +10,7 @@ function hardly changes there.
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 
@@ -60,6 +61,7 @@ class Neighbourhood:
     reach: float
     tests: FloatArray
     slopes: FloatArray
+    noise: FloatArray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,28 +133,33 @@ def estimate_noise(
     leave the noise (Moré & Wild 2011, with √20 for the binomial weights): at
     each point the smallest spacing at which every answer moves. Where the very
     smallest spacing moves nothing, answers lie on a lattice, and the noise is
-    at least the uniform error of its mesh. Of the points, the upper quartile is
-    taken: rounding grows with the answer. An output that never moves gets 0.
+    at least the uniform error of its mesh. Of the points that move
+    first, the upper quartile is taken: rounding grows with the answer. An output
+    that never moves gets 0.
     """
-    n, m = oracle.input_dim, oracle.output_dim
+    m = oracle.output_dim
     spacings = scale * np.asarray(NOISE_SPACINGS)
-    base = scale * rng.standard_normal((config.places, n))
-    lines = random_directions(rng, (config.places, n))
-    ticks = (spacings[:, None] * np.arange(4.0)).reshape(-1)
-    x = base[:, None, :] + ticks[None, :, None] * lines[:, None, :]
-    answers = oracle(x.reshape(-1, n)).reshape(config.places, len(spacings), 4, m)
+    answers = _along_short_lines(oracle, rng, spacings, scale, config.places)
+    for _ in range(config.rounds):
+        moved = np.ptp(answers, axis=2).any(axis=(1, 2))
+        # Where all units are off answers show no noise; where hardly any move, none does.
+        if np.count_nonzero(moved) >= config.places // 2:
+            break
+        more = _along_short_lines(oracle, rng, spacings, scale, config.places)
+        answers = np.concatenate([answers, more])
     third = np.abs(np.diff(answers, n=3, axis=2))[:, :, 0, :] / np.sqrt(20.0)
     moving = (np.diff(answers, axis=2) != 0).all(axis=2)
     noise = np.zeros(m)
     for j in range(m):
         levels = []
-        for i in range(config.places):
-            if not moving[i, :, j].any():
-                continue
-            first = int(np.argmax(moving[i, :, j]))
-            level = float(third[i, first, j])
-            if first > 0:
-                mesh = np.diff(np.unique(answers[i, : first + 1, :, j]))
+        there = np.flatnonzero(moving[:, :, j].any(axis=1))
+        first = np.argmax(moving[:, :, j], axis=1)
+        # Slopes differ by less than two spacings do; where all units are off nothing moves until
+        # a step meets a kink, which is no noise.
+        for i in there[first[there] <= first[there].min(initial=len(spacings)) + 1]:
+            level = float(third[i, first[i], j])
+            if first[i] > 0:
+                mesh = np.diff(np.unique(answers[i, : first[i] + 1, :, j]))
                 level = max(level, float(mesh.min()) / np.sqrt(12.0))
             levels.append(level)
         if levels:
@@ -160,6 +167,18 @@ def estimate_noise(
             least = float(np.spacing(np.abs(answers[..., j]).max())) / np.sqrt(12.0)
             noise[j] = max(float(np.quantile(levels, 0.75)), least)
     return noise
+
+
+def _along_short_lines(
+    oracle: Oracle, rng: np.random.Generator, spacings: FloatArray, scale: float, places: int
+) -> FloatArray:
+    """Ask four points at each spacing along a line through random places, ``(p, s, 4, m)``."""
+    n = oracle.input_dim
+    base = scale * rng.standard_normal((places, n))
+    lines = random_directions(rng, (places, n))
+    ticks = (spacings[:, None] * np.arange(4.0)).reshape(-1)
+    x = base[:, None, :] + ticks[None, :, None] * lines[:, None, :]
+    return oracle(x.reshape(-1, n)).reshape(places, len(spacings), 4, -1)
 
 
 def _second_differences(
@@ -272,19 +291,29 @@ def find_neighbourhood(
     step: float,
     config: SpanConfig,
 ) -> Neighbourhood | None:
-    """Find how far ``x`` looks linear: ``step``, an eighth or a 64th of it, or None."""
+    """Find how far ``x`` looks linear: ``step``, an eighth or a 64th of it, or None.
+
+    Rounding is larger where large terms are on. There second differences do not shrink with the
+    step, as those of a kink (in proportion) and of a curve (faster) do: they are the noise.
+    """
     tests = random_directions(rng, (config.probes, len(x)))
+    seen: list[tuple[Neighbourhood, FloatArray]] = []
     for reach in (step, step / config.shrink, step / config.shrink**2):
         bend, slopes = _second_differences(
             oracle, x[None], answer[None], tests[None], np.array([reach])
         )
         if (np.abs(bend) <= config.linear * noise).all():
-            return Neighbourhood(x, answer, reach, tests, slopes[0])
-    return None
+            return Neighbourhood(x, answer, reach, tests, slopes[0], noise)
+        largest = np.abs(bend[0]).max(axis=0)
+        local = np.maximum(noise, largest / math.sqrt(6.0))
+        seen.append((Neighbourhood(x, answer, reach, tests, slopes[0], local), largest))
+    _, (longer, bent), (_, still) = seen
+    constant = bent <= math.sqrt(config.shrink) * still
+    return longer if (constant | (bent <= config.linear * noise)).all() else None
 
 
 def measure_gradient(
-    oracle: Oracle, around: Neighbourhood, noise: FloatArray, *, config: SpanConfig
+    oracle: Oracle, around: Neighbourhood, *, config: SpanConfig
 ) -> Gradients | None:
     """Measure the whole gradient at a point by n forward differences.
 
@@ -300,8 +329,8 @@ def measure_gradient(
     moved[diagonal, diagonal] += step
     taken = moved[diagonal, diagonal] - x
     rows = ((oracle(moved) - around.answer) / taken[:, None]).T  # (m, n)
-    sigma = np.sqrt(2.0) * noise / step
-    spread = sigma + noise / around.reach
+    sigma = np.sqrt(2.0) * around.noise / step
+    spread = sigma + around.noise / around.reach
     deviation = np.abs(around.tests @ rows.T - around.slopes)  # (t, m)
     if (deviation > config.margin * spread).any():
         return None
@@ -309,7 +338,7 @@ def measure_gradient(
     # its size; a row is trusted no further than they agree.
     check = np.sqrt(np.mean(deviation**2, axis=0))
     sigma = np.maximum(sigma, check)
-    alive = np.flatnonzero((noise > 0) & (rows != 0).any(axis=1))
+    alive = np.flatnonzero((around.noise > 0) & (rows != 0).any(axis=1))
     points = np.tile(x, (len(alive), 1))
     reach = np.full(len(alive), around.reach)
     return Gradients(rows[alive], sigma[alive], points, alive, reach, check[alive])
