@@ -133,7 +133,7 @@ def deployed(name: str, model: Model, budget: int, spread: float) -> Oracle | No
     if name.startswith("round to"):
         return Rounded(oracle, int(words[2]))
     if name.startswith("noise of"):
-        sigma = float(words[2]) * spread
+        sigma = float(words[2]) / 100 * spread
         return _Clipped(oracle, sigma) if model.probabilities else Noisy(oracle, sigma)
     if name.startswith("probabilities"):
         return Softmax(oracle)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
 from html.parser import HTMLParser
 from importlib import resources
 from itertools import pairwise
 
+import aside_work
 import jsonschema
 import numpy as np
 import pytest
@@ -22,6 +24,7 @@ from unrelu.report.aside import run_aside
 from unrelu.report.audit import AuditConfig
 from unrelu.report.compare import changes, read_audit
 from unrelu.report.figures import Series, bar_chart, line_chart, weights_image
+from unrelu.report.verdict import _part
 
 QUICK = AuditConfig(
     decimals=(4,), noise=(1e-1,), fractions=(0.2, 1.0), points=300, epochs=5,
@@ -203,14 +206,24 @@ def test_a_tree_gets_numbers_too():
     assert "ordinary copy" in render_page(facts)
 
 
-def endless(value):
-    yield value
-    while True:
-        pass
+def test_processes_aside_go_on_until_one_takes_too_long(monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    first, again, late, second, broken, third = run_aside(
+        aside_work.work, ["a", "b", "endless", "c", "broken", "d"], 0.0
+    )
+    assert first == again != second
+    assert late == ["endless"]
+    assert broken == []
+    assert len({*first, *second, *third, os.getpid()}) == 4
+
+
+def test_small_parts_are_told_in_words():
+    told = [_part(value) for value in (0.25, 0.0123, 4.2e-5, 1e-6, 7.1e-11, 3e-16)]
+    assert told == ["25 %", "1.2 %", "42 millionths", "1 millionth", "71 trillionths",
+                    "a trillionth"]  # fmt: skip
 
 
 def test_a_defence_that_takes_too_long_is_unknown_never_safe(facts, monkeypatch):
-    assert list(run_aside(endless, [3, "x"], 0.0)) == [[3], ["x"]]
     hasty = dataclasses.replace(QUICK, seconds=1.0)
     with monkeypatch.context() as patch:
         patch.setattr(simulation, "run_aside", lambda _, work, __: ([0.2] for _ in work))

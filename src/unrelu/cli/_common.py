@@ -236,11 +236,13 @@ class _Live(RichProgress):
 
     def __init__(self, oracle: Oracle | None, expected: int | None, rate: float | None) -> None:
         self._oracle, self._expected, self._rate = oracle, expected, rate
+        self.certified = False
         self._start = time.monotonic()
         self._before = 0 if oracle is None else oracle.queries.total - oracle.meter.sent
         self._first = 0 if oracle is None else oracle.meter.sent
         columns = (
-            TextColumn("{task.description}"), BarColumn(bar_width=16), TimeElapsedColumn(),
+            TextColumn("{task.fields[mark]} {task.description}"), BarColumn(bar_width=16),
+            TimeElapsedColumn(),
             TextColumn("{task.fields[note]}"),
         )  # fmt: skip
         super().__init__(*columns, console=console, transient=True)
@@ -264,33 +266,53 @@ class _Live(RichProgress):
         now = meter.sent - self._first
         seconds = time.monotonic() - self._start
         asking = meter.stage_name == "certificate"
-        if self._expected is not None and now > 0 and not asking:
+        # The plan is for the attack: what comes after the certificate asks little or nothing.
+        if self._expected is not None and now > 0 and not (asking or self.certified):
             left = max(0, self._expected - now)
             speed = now / max(seconds, 1e-3)
             if self._rate is not None:
                 speed = min(speed, self._rate)
             parts.append(f"about {duration(left / speed)} left" if left else "about to end")
-        parts.append("certificate: held-out inputs" if asking else "certificate: not yet")
+        if asking:
+            parts.append("certificate: held-out inputs")
+        elif not self.certified:
+            parts.append("certificate: not yet")
         return " | ".join(parts)
 
 
 class _Bars:
-    """Draws one bar a stage; satisfies :class:`unrelu.progress.Progress`."""
+    """Draws one bar a stage and marks the one that runs.
 
-    def __init__(self, bars: RichProgress) -> None:
+    Satisfies :class:`unrelu.progress.Progress`.
+    """
+
+    def __init__(self, bars: _Live) -> None:
         self._bars = bars
         self._tasks: dict[str, TaskID] = {}
         self._last = 0.0
+        self._running = ""
 
     def update(self, stage: str, done: float, total: float | None = None, note: str = "") -> None:
-        if stage not in self._tasks:
-            self._tasks[stage] = self._bars.add_task(stage, total=total, note="")
+        if stage != self._running:
+            self._goes_on_to(stage, total)
         elif time.monotonic() - self._last < 0.05 and (total is None or done < total):
             return  # drawing must not cost more than the work
         self._last = time.monotonic()
         if len(note) > _NOTE:
             note = note[: _NOTE - 3] + "..."
         self._bars.update(self._tasks[stage], completed=done, total=total, note=note)
+
+    def _goes_on_to(self, stage: str, total: float | None) -> None:
+        """Mark the stage that runs now; a bar of unknown length that ran before it is full."""
+        self._bars.certified |= self._running == "certificate"
+        before = self._tasks.get(self._running)
+        if before is not None:
+            length = self._bars.tasks[before].total or 1.0
+            self._bars.update(before, completed=length, total=length, mark=" ")
+        if stage not in self._tasks:
+            self._tasks[stage] = self._bars.add_task(stage, total=total, note="", mark=">")
+        self._bars.update(self._tasks[stage], mark=">")
+        self._running = stage
 
 
 _NOTE = 40  # columns that remain beside a bar

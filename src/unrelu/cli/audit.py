@@ -252,7 +252,7 @@ def _tell(facts: Audit, out: Path, *, quiet: bool) -> None:
     """Tell a person the verdict and what to do."""
     colour = {"high": "red", "medium": "yellow", "low": "green"}.get(facts.risk.level, "yellow")
     say(f"{facts.headline}.", facts.verdict, colour)
-    say(f"risk: {facts.risk.level}.", f"{facts.risk.reason}.", colour)
+    say(f"risk: {facts.risk.level},", f"as {facts.risk.reason}.", colour)
     if not quiet:
         for number, action in enumerate(facts.actions, 1):
             console.print(f"{number}. {action}", markup=False)

@@ -252,7 +252,7 @@ class Simulation:
             changes.append(_Change(f"round to {decimals} decimals", rounded, limit))
         for sigma in self.options.noise:
             noisy = partial(self._noisy, sigma=sigma * spread)
-            changes.append(_Change(f"noise of {sigma:g} of the spread", noisy, limit))
+            changes.append(_Change(f"noise of {100 * sigma:g} % of the spread", noisy, limit))
         if self.truth.shape[1] > 1:
             if not self.probabilities:
                 changes.append(_Change("probabilities, not logits", Softmax, limit, rescales=True))

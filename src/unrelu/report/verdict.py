@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from unrelu.choose import ExtractionPlan
 from unrelu.report.config import AuditConfig
 from unrelu.report.simulation import Defence
@@ -39,9 +41,10 @@ def _part(value: float) -> str:
     """Say a small part so that a person can picture it."""
     if value >= 1e-3:
         return f"{100 * value:.2g} %"
-    for name, size in (("a thousandth", 1e-3), ("a millionth", 1e-6), ("a billionth", 1e-9)):
-        if value > 1e-3 * size:
-            return name if value > 0.5 * size else f"{value / size:.1g} of {name}"
+    for name, size in (("millionth", 1e-6), ("billionth", 1e-9), ("trillionth", 1e-12)):
+        if value >= size:
+            count = math.ceil(value / size)
+            return f"{count} {name}{'s' if count > 1 else ''}"
     return "a trillionth"
 
 
@@ -141,15 +144,16 @@ def recommend(
             "remains is to limit who may ask how much, and to watch for queries far from real "
             "inputs."
         )
+    moved = "keep what they say"
+    if best.answer_change > 0:
+        moved = f"move by {_part(best.answer_change)} of what they vary by"
     return (
         f"Of the changes of answers that stop this attack, '{best.name}' costs an honest user "
-        "least: "
-        f"answers change by {best.answer_change:.1e} of their spread, and the top class for "
-        f"{100 * best.label_change:.2g} % of inputs. It stops exact extraction, not an ordinary "
-        f"copy: one trained on {options.copies[-1]:,} such answers misses "
-        f"{100 * best.copy_miss:.2g}"
-        f" % (without the defence {100 * defences[0].copy_miss:.2g} %). Limit and watch queries "
-        "as well."
+        f"least: answers {moved}, and "
+        f"{100 * best.label_change:.2g} % of inputs get another top class. It stops exact "
+        f"extraction, not an ordinary copy: one trained on {options.copies[-1]:,} such answers "
+        f"misses {100 * best.copy_miss:.2g} % (without the defence "
+        f"{100 * defences[0].copy_miss:.2g} %). Limit and watch queries as well."
     )
 
 
