@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from unrelu import connect, planted
-from unrelu.cli._common import _Bars, _Live, duration
+from unrelu.cli._progress import _Bars, _Live, duration
 
 
 def test_the_account_says_queries_budget_money_time_and_certificate():

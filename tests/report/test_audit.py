@@ -18,13 +18,16 @@ from typer.testing import CliRunner
 
 from unrelu import BudgetExhausted, InvalidInput, ReLUNetwork, connect, extract, planted
 from unrelu.cli.main import app
+from unrelu.labels.algorithm import LabelsResult
 from unrelu.oracles import Labels, Noisy, Softmax
 from unrelu.report import audit, render_page, simulation
 from unrelu.report.aside import run_aside
 from unrelu.report.audit import AuditConfig
 from unrelu.report.compare import changes, read_audit
 from unrelu.report.figures import Series, bar_chart, line_chart, weights_image
+from unrelu.report.risk import risk_of
 from unrelu.report.verdict import _part
+from unrelu.result import Certificate, Provenance, QueryStats, Status
 
 QUICK = AuditConfig(
     decimals=(4,), noise=(1e-1,), fractions=(0.2, 1.0), points=300, epochs=5,
@@ -231,7 +234,7 @@ def test_a_defence_that_takes_too_long_is_unknown_never_safe(facts, monkeypatch)
     assert {d.status for d in found.defences} == {"UNFINISHED"}
     assert not any(d.finished for d in found.defences)
     assert not any("Change the answers" in action for action in found.actions)
-    assert any("not tried to their end" in action for action in found.actions)
+    assert any("not tried to its end" in action for action in found.actions)
     assert "is not known" in found.recommendation
     assert "unknown" in render_page(found)
     # With time enough, processes aside give what this one gives.
@@ -445,3 +448,49 @@ def test_a_gate_before_a_release(tmp_path):
     )
     assert again.exit_code == 1
     assert "Nothing that the audit measures has changed" in " ".join(again.stderr.split())
+
+
+def test_a_network_from_labels_is_told_by_labels():
+    found = certified(NETWORK, wrong=30)
+
+    def attack(oracle, *_):
+        oracle(np.zeros((40, 16)))
+        return dataclasses.replace(found, queries=oracle.queries)
+
+    facts = audit(Labels(connect(NETWORK)), rng=0, config=QUICK, attack=attack)
+    assert facts.headline == "This model can be copied"
+    assert "970 the same label" in facts.verdict
+    assert facts.risk.level == "medium"  # 97 % of labels
+    assert facts.needed == 40
+    assert facts.defences == ()  # no answer is coarser than a label
+    assert "Only labels come back" in facts.recommendation
+    assert len(facts.copies) == len(QUICK.copies)
+    assert "the same label" in render_page(facts)
+    exact = dataclasses.replace(certified(NETWORK, wrong=0), status=Status.RECOVERED)
+    assert risk_of(exact, (), leaking=False).level == "high"
+
+
+def certified(network, wrong):
+    """A network as labels give it, wrong about some of a thousand."""
+    labels = (np.arange(1000) < wrong).astype(np.float64)
+    return LabelsResult(
+        Status.APPROXIMATED, "learned", QueryStats(), Provenance("extract_from_labels"),
+        network=network, labels=(0.0, 1.0, 2.0),
+        certificate=Certificate.from_deviations(labels, scale=1.0, tolerance=0.0),
+    )  # fmt: skip
+
+
+def test_an_error_in_labels_is_measured_against_the_commonest():
+    truth = np.repeat([0.0, 1.0, 2.0], [60, 30, 10])
+    assert simulation.label_error(truth, truth) == 0.0
+    assert simulation.label_error(np.zeros(100), truth) == 1.0
+    assert simulation.label_error(np.where(np.arange(100) < 60, 0, 1), truth) == pytest.approx(
+        0.25
+    )
+    assert simulation.label_error(np.ones(100), truth) == 1.0
+
+
+def test_labels_that_the_audit_did_not_attack_to_the_end_are_unknown(facts):
+    (labels,) = (d for d in facts.defences if d.name == "top-1 label only")
+    assert labels.finished or labels.cut_off
+    assert labels.finished is (labels.status != "BUDGET_EXHAUSTED")

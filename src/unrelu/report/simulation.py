@@ -17,6 +17,7 @@ from unrelu.choose import extract
 from unrelu.diagnostics import Diagnosis
 from unrelu.errors import UnreluError
 from unrelu.extraction.two_layer import extract_two_layer
+from unrelu.labels.algorithm import LabelsResult
 from unrelu.networks import Network
 from unrelu.oracles import Cast, Labels, Noisy, Oracle, Rounded, Softmax, Wrapper, connect
 from unrelu.progress import Progress
@@ -24,9 +25,9 @@ from unrelu.report.aside import run_aside
 from unrelu.report.config import AuditConfig
 from unrelu.report.copies import missed, train_student, typical_inputs
 from unrelu.result import RecoveryResult, Status
-from unrelu.span.algorithm import recover_span
 
-__all__ = ["AuditConfig", "Defence", "LeakPoint", "Simulation", "entry_of"]
+__all__ = ["AuditConfig", "Defence", "LeakPoint", "Simulation", "attack_queries", "entry_of",
+           "label_error"]  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,8 +44,9 @@ class Defence:
     """One defence: what it does to the attack, and to the honest user.
 
     ``attack_error`` is the clone's root mean square error over the answers'
-    standard deviation (1: no better than a constant; None: the attack broke
-    off, so nothing is known). ``answer_change`` is the
+    standard deviation or, behind labels, how often it gives another label over
+    how often a constant would (1: no better than a constant; None: the attack
+    broke off, so nothing is known). ``answer_change`` is the
     defence's own, and ``label_change`` the part of inputs whose top class it
     changes. ``copy_miss`` belongs to an ordinary copy trained on defended
     answers: the part of inputs whose top class it misses or, for a single
@@ -111,13 +113,7 @@ class Simulation:
         self.network, self.domain, self.options = network, domain, options
         self.result, self.diagnosis = result, diagnosis
         self.probabilities = result.findings().log_odds
-        stages = result.queries.by_stage
-        looked = sum(stages.get(name, 0) for name in ("connect", "diagnosis", "depth"))
-        # Rows of the report's own, and those of runs that were resumed, are not the attack's.
-        aside = stages.get("figure", 0) + stages.get("identity", 0)
-        self.total = result.queries.total - aside
-        # What an attacker needs who knows the method: neither the first look nor certainty.
-        self.spent = max(1, self.total - stages.get("certificate", 0) - looked)
+        self.total, self.spent = attack_queries(result)
         self.full_width = result.findings().units
         self.seed = int(rng.integers(2**31))
         self.points = typical_inputs(target, options.points, rng)
@@ -169,11 +165,6 @@ class Simulation:
             try:
                 if domain is not None:
                     return extract_two_layer(oracle, domain=domain, rng=self.seed), ""
-                if choose and isinstance(oracle, Labels):
-                    # The span alone: a network from labels takes minutes for each defence.
-                    span = recover_span(oracle, answers="labels", rng=self.seed)
-                    status = Status.PARTIAL if span.success else span.status
-                    return dataclasses.replace(span, status=status), ""
                 if choose and isinstance(self.domain, str):
                     return extract(oracle, rng=self.seed), ""
                 return self._attack_again(oracle), ""
@@ -187,6 +178,8 @@ class Simulation:
         network = None if result is None else result.network
         if network is None:
             return 1.0
+        if isinstance(result, LabelsResult):
+            return label_error(result.predict(self.points), self.truth.argmax(axis=1))
         found = network(self.points)
         if found.shape[1] != self.logits.shape[1]:
             return 1.0
@@ -348,6 +341,25 @@ class Simulation:
         if labels:
             return float(np.mean(found[:, 0] != self.truth.argmax(axis=1)))
         return missed(found, self.truth, probabilities=self.probabilities)
+
+
+def attack_queries(result: RecoveryResult) -> tuple[int, int]:
+    """Return the queries of an attack, and those that one needs who knows the method."""
+    stages = result.queries.by_stage
+    looked = sum(stages.get(name, 0) for name in ("connect", "diagnosis", "depth"))
+    # Rows of the report's own, and those of runs that were resumed, are not the attack's.
+    aside = stages.get("figure", 0) + stages.get("identity", 0)
+    total = result.queries.total - aside
+    # Neither the first look nor certainty.
+    return total, max(1, total - stages.get("certificate", 0) - looked)
+
+
+def label_error(found: FloatArray, truth: FloatArray) -> float:
+    """Return how often labels differ, over how often the most common one would be wrong."""
+    names = np.unique(truth, return_counts=True)[1]
+    by_chance = 1.0 - names.max() / len(truth)
+    wrong = float(np.mean(found != truth))
+    return min(1.0, wrong / by_chance) if by_chance else float(wrong > 0.0)
 
 
 def _tried(work: tuple[Simulation, _Change]) -> Iterator[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from unrelu.choose import ExtractionPlan
+from unrelu.labels.algorithm import LabelsResult
 from unrelu.report.config import AuditConfig
 from unrelu.report.simulation import Defence
 from unrelu.report.structure import first_rows, name_layer
@@ -59,6 +60,15 @@ def _copied(result: RecoveryResult, needed: int | None, also: str) -> tuple[str,
     assert certificate is not None
     asked = f"{needed or result.queries.total:,} questions"
     units = " and ".join(str(width) for width in found.widths or network.hidden_widths) or "no"
+    if isinstance(result, LabelsResult):
+        exact = result.success
+        return (
+            "This model can be cloned" if exact else "This model can be copied",
+            f"Anyone who may ask {asked} gets a copy with {units} hidden units. Of "
+            f"{certificate.samples:,} fresh inputs it gave "
+            f"{certificate.samples - certificate.exceeding:,} the same label. It took nothing "
+            f"but labels.{also}",
+        )
     if found.copy_error is not None:
         return (
             "This model can be copied closely",
@@ -123,6 +133,12 @@ def recommend(
     defences: tuple[Defence, ...], options: AuditConfig, result: RecoveryResult | None = None
 ) -> str:
     """Name the change of answers that stops the attack and costs an honest user least."""
+    if not defences and result is not None and result.copied:
+        return (
+            "Only labels come back already: there is no coarser answer to fall back to. What "
+            "remains is to limit who may ask how much, and to watch for queries far from real "
+            "inputs."
+        )
     if not defences:
         leaks = result is not None and result.findings().rank
         return (
