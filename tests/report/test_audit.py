@@ -9,6 +9,7 @@ import re
 from html.parser import HTMLParser
 from importlib import resources
 from itertools import pairwise
+from pathlib import Path
 
 import aside_work
 import jsonschema
@@ -17,6 +18,7 @@ import pytest
 from typer.testing import CliRunner
 
 from unrelu import BudgetExhausted, InvalidInput, ReLUNetwork, connect, extract, planted
+from unrelu.cli.audit import _tell
 from unrelu.cli.main import app
 from unrelu.labels.algorithm import LabelsResult
 from unrelu.oracles import Labels, Noisy, Softmax
@@ -494,3 +496,14 @@ def test_labels_that_the_audit_did_not_attack_to_the_end_are_unknown(facts):
     (labels,) = (d for d in facts.defences if d.name == "top-1 label only")
     assert labels.finished or labels.cut_off
     assert labels.finished is (labels.status != "BUDGET_EXHAUSTED")
+
+
+def test_the_shell_tells_cost_and_time(facts, capsys):
+    dear = dataclasses.replace(facts, price=0.5, rate=2.0)
+    _tell(dear, Path("r.html"), quiet=True)
+    told = capsys.readouterr().err
+    assert f"cost: {dear.attack_queries * 0.5:,.4g} in money, at 0.5 a query" in told
+    assert "at 2 queries a second" in told
+    assert "risk: high, as an exact copy" in told
+    _tell(dataclasses.replace(facts, price=None, rate=None), Path("r.html"), quiet=True)
+    assert "cost" not in capsys.readouterr().err
