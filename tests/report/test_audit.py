@@ -26,6 +26,7 @@ from unrelu.report import audit, render_page, simulation
 from unrelu.report.aside import run_aside
 from unrelu.report.audit import AuditConfig
 from unrelu.report.compare import changes, read_audit
+from unrelu.report.copies import missed, train_students
 from unrelu.report.figures import Series, bar_chart, line_chart, weights_image
 from unrelu.report.risk import risk_of
 from unrelu.report.verdict import _part
@@ -507,3 +508,23 @@ def test_the_shell_tells_cost_and_time(facts, capsys):
     assert "risk: high, as an exact copy" in told
     _tell(dataclasses.replace(facts, price=None, rate=None), Path("r.html"), quiet=True)
     assert "cost" not in capsys.readouterr().err
+
+
+def test_a_tree_is_copied_by_a_tree_and_a_network_by_a_network():
+    rng = np.random.default_rng(0)
+    x, fresh = rng.standard_normal((2, 600, 4))
+    steps = ((x > 0.3) @ np.array([1.0, 2.0, 0.0, 0.0]))[:, None]
+    expected = ((fresh > 0.3) @ np.array([1.0, 2.0, 0.0, 0.0]))[:, None]
+    options = {"probabilities": False, "width": 32, "epochs": 300, "seed": 0}
+    network, tree_copy = (
+        missed(student(fresh), expected, probabilities=False)
+        for student in train_students(x, steps, **options)
+    )
+    # Two cuts known to 1 in 600 each: 4 wrong answers in 1,000, of which the root is 7 %.
+    assert tree_copy < 0.1 < network
+    slope, target = x @ [[1.0], [-1.0], [0.5], [2.0]], fresh @ [[1.0], [-1.0], [0.5], [2.0]]
+    network, tree_copy = (
+        missed(student(fresh), target, probabilities=False)
+        for student in train_students(x, slope, **options)
+    )
+    assert network < 0.1 < tree_copy

@@ -16,9 +16,10 @@ CLOSE, USABLE = 0.99, 0.9
 """Agreement of a copy that stands in for the model, and of one that is worth having."""
 RULE = (
     f"High: an exact copy was made, or an ordinary one that agrees on {100 * CLOSE:.0f} % of "
-    f"inputs. Medium: an ordinary copy agrees on {100 * USABLE:.0f} %, or the weights leak in "
-    "part. Low: neither, and every attack ran to its end. Not shown: an attack was cut short and "
-    "found none of this, so nothing is known."
+    f"inputs (where the answer is one number: that is off by {100 * (1 - CLOSE):.0f} % of what "
+    f"answers vary by). Medium: the same for {100 * USABLE:.0f} %, or the weights leak in part. "
+    "Low: neither, and every attack ran to its end. Not shown: an attack was cut short and found "
+    "none of this, so nothing is known."
 )
 
 
@@ -55,10 +56,7 @@ def risk_of(result: RecoveryResult, copies: Sequence[CopyPoint], *, leaking: boo
 
 
 def _told(best: CopyPoint) -> str:
-    return (
-        f"a copy trained on {best.queries:,} answers agrees on "
-        f"{100 * best.agreement:.1f} % of inputs"
-    )
+    return f"a copy trained on {best.queries:,} answers agrees to {100 * best.agreement:.1f} %"
 
 
 def _label_copy(result: RecoveryResult) -> tuple[CopyPoint, ...]:

@@ -23,7 +23,7 @@ from unrelu.oracles import Cast, Labels, Noisy, Oracle, Rounded, Softmax, Wrappe
 from unrelu.progress import Progress
 from unrelu.report.aside import run_aside
 from unrelu.report.config import AuditConfig
-from unrelu.report.copies import missed, train_student, typical_inputs
+from unrelu.report.copies import missed, train_students, typical_inputs
 from unrelu.result import RecoveryResult, Status
 
 __all__ = ["AuditConfig", "Defence", "LeakPoint", "Simulation", "attack_queries", "entry_of",
@@ -329,18 +329,21 @@ class Simulation:
         return ""
 
     def train_copy(self, oracle: Oracle) -> float:
-        """Train an ordinary network on the answers to typical inputs; return what it misses."""
+        """Train ordinary copies on the answers to typical inputs; return what the best misses."""
         answers = oracle(self.training)
         labels = answers.shape[1] != self.truth.shape[1]
-        student = train_student(
+        students = train_students(
             self.training, answers, probabilities=self.probabilities, labels=labels,
             width=max(4, min(256, 2 * self.full_width)), epochs=self.options.epochs,
             seed=self.seed,
         )  # fmt: skip
-        found = student(self.points)
-        if labels:
-            return float(np.mean(found[:, 0] != self.truth.argmax(axis=1)))
-        return missed(found, self.truth, probabilities=self.probabilities)
+        top = self.truth.argmax(axis=1)
+        return min(
+            float(np.mean(found[:, 0] != top))
+            if labels
+            else missed(found, self.truth, probabilities=self.probabilities)
+            for found in (student(self.points) for student in students)
+        )
 
 
 def attack_queries(result: RecoveryResult) -> tuple[int, int]:
