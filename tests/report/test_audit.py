@@ -527,4 +527,4 @@ def test_a_tree_is_copied_by_a_tree_and_a_network_by_a_network():
         missed(student(fresh), target, probabilities=False)
         for student in train_students(x, slope, **options)
     )
-    assert network < 0.1 < tree_copy
+    assert 2 * network < tree_copy  # a tree would need a leaf for every small piece of a slope
