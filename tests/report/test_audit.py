@@ -528,3 +528,25 @@ def test_a_tree_is_copied_by_a_tree_and_a_network_by_a_network():
         for student in train_students(x, slope, **options)
     )
     assert 2 * network < tree_copy  # a tree would need a leaf for every small piece of a slope
+
+
+def test_one_unlucky_attack_does_not_make_a_defence(facts, monkeypatch):
+    attack, failed = simulation.Simulation.attack, dataclasses.replace(
+        facts.result, status=Status.ASSUMPTION_VIOLATED, network=None
+    )  # fmt: skip
+
+    def unlucky(self, oracle, domain=None, *, choose=False, attempt=0):
+        if choose and attempt < 2:
+            return failed, ""
+        return attack(self, oracle, domain, choose=choose, attempt=attempt)
+
+    monkeypatch.setattr(simulation.Simulation, "attack", unlucky)
+    sizes = dataclasses.replace(QUICK, noise=(), fractions=(1.0,))
+    again = audit(connect(NETWORK), rng=0, config=sizes)
+    (rounded,) = (d for d in again.defences if d.name.startswith("round"))
+    assert rounded.status == "RECOVERED"
+    once = dataclasses.replace(sizes, attempts=2)
+    (rounded,) = (
+        d for d in audit(connect(NETWORK), rng=0, config=once).defences if "round" in d.name
+    )
+    assert rounded.status == "ASSUMPTION_VIOLATED"

@@ -153,7 +153,7 @@ class Simulation:
         return entry(oracle, **options)
 
     def attack(
-        self, oracle: Oracle, domain: Any = None, *, choose: bool = False
+        self, oracle: Oracle, domain: Any = None, *, choose: bool = False, attempt: int = 0
     ) -> tuple[RecoveryResult | None, str]:
         """Run the attack; an error of the oracle is an outcome, too.
 
@@ -164,9 +164,9 @@ class Simulation:
             warnings.simplefilter("ignore")  # divisions by nothing are expected under defences
             try:
                 if domain is not None:
-                    return extract_two_layer(oracle, domain=domain, rng=self.seed), ""
+                    return extract_two_layer(oracle, domain=domain, rng=self.seed + attempt), ""
                 if choose and isinstance(self.domain, str):
-                    return extract(oracle, rng=self.seed), ""
+                    return extract(oracle, rng=self.seed + attempt), ""
                 return self._attack_again(oracle), ""
             except UnreluError as error:
                 return None, str(error)
@@ -269,9 +269,14 @@ class Simulation:
         The ordinary copy is left out.
         """
         box = None if change.reach is None else (-change.reach, change.reach)
-        result, problem = self.attack(
-            change.wrap(self.served(change.budget)), box, choose=change.changes_answers
-        )
+        for attempt in range(self.options.attempts if change.changes_answers else 1):
+            result, problem = self.attack(
+                change.wrap(self.served(change.budget)), box, choose=change.changes_answers,
+                attempt=attempt,
+            )  # fmt: skip
+            exhausted = result is not None and result.status is Status.BUDGET_EXHAUSTED
+            if exhausted or self.error(result) < self.options.useless:
+                break  # it gets through, or nothing is claimed
         moved, labels = self._cost_to_users(change)
         note = change.note
         if change.reach is not None:
