@@ -6,7 +6,7 @@ audit sees answers alone. Then the model itself is put behind each defence that
 the audit tried on its clone, and attacked with another seed; the attacker's
 network is judged with the model. A run succeeds where every claim was true:
 
-- "can be cloned": the clone is within the certificate of the model at fresh inputs;
+- "can be cloned": the clone is useful at fresh inputs, or as often right about the label as told;
 - "this defence stops the attack" (its clone is useless): none of three attackers ends with
   a useful one; or that it does not: one of them ends with more than a useless one;
 - the risk level: what attacks of other seeds reach is no worse than it says.
@@ -30,19 +30,21 @@ from benchmarks.harness import Row, main
 from unrelu import connect, extract
 from unrelu._types import FloatArray
 from unrelu.errors import UnreluError
+from unrelu.labels.algorithm import LabelsResult
 from unrelu.oracles import Labels, Noisy, Oracle, Rounded, Softmax
 from unrelu.progress import NullProgress
 from unrelu.report import Audit, audit
 from unrelu.report.config import AuditConfig
 from unrelu.report.copies import copy_curve, typical_inputs
 from unrelu.report.risk import risk_of
+from unrelu.report.simulation import label_error
 from unrelu.report.structure import seen_span
 from unrelu.report.zoo import LEVELS
 from unrelu.result import RecoveryResult
 
 CONFIG = AuditConfig(
     decimals=(2,), noise=(1e-3,), fractions=(1.0,), points=1000, epochs=20,
-    copies=(250, 500), seconds=60.0,
+    copies=(250, 500), seconds=10.0,
 )  # fmt: skip
 """Fewer defences and smaller copies than by default, so that a model takes a minute."""
 ATTACKERS = 3
@@ -133,7 +135,7 @@ def deployed(name: str, model: Model, budget: int, spread: float) -> Oracle | No
     if name.startswith("round to"):
         return Rounded(oracle, int(words[2]))
     if name.startswith("noise of"):
-        sigma = float(words[2]) * spread
+        sigma = float(words[2]) / 100 * spread
         return _Clipped(oracle, sigma) if model.probabilities else Noisy(oracle, sigma)
     if name.startswith("probabilities"):
         return Softmax(oracle)
@@ -145,7 +147,10 @@ def error_of(result: RecoveryResult | None, model: Model, x: FloatArray) -> floa
     network = None if result is None else result.network
     if network is None:
         return 1.0
-    truth, found = model.ask(x), network(x)
+    truth = model.ask(x)
+    if isinstance(result, LabelsResult):
+        return label_error(result.predict(x), truth.argmax(axis=1))
+    found = network(x)
     if model.probabilities:
         logs = np.log(np.clip(truth, 1e-300, 1.0))
         truth = logs - logs.mean(axis=1, keepdims=True)
@@ -157,6 +162,14 @@ def error_of(result: RecoveryResult | None, model: Model, x: FloatArray) -> floa
         found = found - found.mean(axis=1, keepdims=True)
     error = float(np.sqrt(np.mean((found - truth) ** 2)) / (truth.std() or 1.0))
     return min(1.0, error) if np.isfinite(error) else 1.0
+
+
+def is_as_told(result: RecoveryResult, model: Model, x: FloatArray) -> bool:
+    """Whether a clone is what the audit says of it: useful, or right about so many labels."""
+    if isinstance(result, LabelsResult) and result.certificate is not None:
+        wrong = np.mean(result.predict(x) != model.ask(x).argmax(axis=1))
+        return bool(wrong <= result.certificate.fraction_bound)
+    return error_of(result, model, x) < CONFIG.useful
 
 
 def _attacked(oracle: Oracle, seed: int) -> RecoveryResult | None:
@@ -206,7 +219,8 @@ def judged(seed: int, make: Callable[[int], Model]) -> dict[str, Any]:
     x = np.random.default_rng(seed + 1).standard_normal((CONFIG.points, model.inputs))
     spread = float(model.ask(x).std())
     clone = error_of(facts.result if facts.recovered else None, model, x)
-    wrong = [] if not facts.recovered or clone < CONFIG.useful else ["cloned"]
+    true = not facts.recovered or is_as_told(facts.result, model, x)
+    wrong = [] if true else ["cloned"]
     calm: list[str] = []
     unknown = 0
     for defence in facts.defences:
@@ -243,7 +257,7 @@ def judged(seed: int, make: Callable[[int], Model]) -> dict[str, Any]:
 
 
 ROWS = [
-    Row(name, partial(judged, make=make), [32_000 + i], {"success": 1, "false_clear": 0}, 600.0)
+    Row(name, partial(judged, make=make), [61_000 + i], {"success": 1, "false_clear": 0}, 600.0)
     for i, (name, make) in enumerate(MODELS.items())
 ]
 

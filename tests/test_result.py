@@ -23,6 +23,7 @@ from unrelu.result import Provenance, QueryStats, StageReport
 class WithBasis(RecoveryResult):
     basis: np.ndarray = dataclasses.field(default_factory=lambda: np.eye(2))
     note: str = "hello"
+    widths: tuple[int, ...] = ()
 
 
 def make(kind: type[RecoveryResult] = RecoveryResult, **extra) -> RecoveryResult:
@@ -57,11 +58,12 @@ def test_save_and_load_keep_everything(tmp_path):
 
 def test_subclasses_keep_their_own_fields(tmp_path):
     basis = np.random.default_rng(0).standard_normal((2, 5))
-    result = make(WithBasis, basis=basis, note="x")
+    result = make(WithBasis, basis=basis, note="x", widths=(4, 3))
     loaded = RecoveryResult.load(result.save(tmp_path / "r.safetensors"))
     assert isinstance(loaded, WithBasis)
     assert loaded.network is None
     assert loaded.note == "x"
+    assert loaded.widths == (4, 3)
     np.testing.assert_array_equal(loaded.basis, basis)
     assert "basis" in repr(loaded)
     assert "array (2, 5)" in repr(loaded)
@@ -83,6 +85,22 @@ def test_repr_reads_well():
     samples = dataclasses.replace(make(), queries=QueryStats(samples=1000))
     assert "samples" in repr(samples)
     assert "queries" not in repr(samples)
+
+
+def test_a_long_result_fits_a_screen():
+    stages = {f"stage {i}": 10 * i for i in range(30)}
+    long = dataclasses.replace(
+        make(network=planted.random_network(4, 3, 1, rng=0)),
+        message="many words " * 40, queries=QueryStats(sum(stages.values()), stages, 7),
+    )  # fmt: skip
+    lines = repr(long).splitlines()
+    assert len(lines) < 24
+    assert max(map(len, lines)) <= 80
+    # Nothing is lost: what is shown by stage sums to the whole.
+    shown = [int(line.split()[-1].replace(",", "")) for line in lines if line[:5] == "    s"]
+    others = int(lines[-1].split()[-1].replace(",", ""))
+    assert sum(shown) + others == sum(stages.values())
+    assert max(stages.values()) in shown
 
 
 def test_success_is_derived_from_the_status():

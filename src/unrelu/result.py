@@ -363,7 +363,7 @@ class RecoveryResult:
                 for k, v in arrays.items()
                 if k.startswith("network.")
             }
-            own = dict(facts["fields"])
+            own = {k: tuple(v) if isinstance(v, list) else v for k, v in facts["fields"].items()}
             own |= {
                 k.removeprefix("field."): v for k, v in arrays.items() if k.startswith("field.")
             }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import textwrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,9 @@ if TYPE_CHECKING:
     from unrelu.result import RecoveryResult
 
 __all__ = ["as_html", "as_text", "plotted"]
+
+COLUMNS, LINES = 80, 24
+"""Of the smallest screen that people use: a terminal as it opens."""
 
 
 def facts_of(result: RecoveryResult) -> list[tuple[str, str]]:
@@ -51,10 +55,26 @@ def as_text(result: RecoveryResult) -> str:
     """Return a result as text that fits a screen: status, facts, queries by stage."""
     facts = facts_of(result)
     wide = max((len(name) for name, _ in facts), default=0)
-    lines = [f"{type(result).__name__}: {result.status.name}", f"  {result.message}"]
+    message = textwrap.wrap(
+        result.message, COLUMNS, initial_indent="  ", subsequent_indent="  ",
+        break_on_hyphens=False,
+    )  # fmt: skip
+    lines = [f"{type(result).__name__}: {result.status.name}", *message]
     lines += [f"  {name:<{wide}}  {text}" for name, text in facts]
-    lines += [f"    {stage:<16}{count:>12,}" for stage, count in result.queries.by_stage.items()]
+    room = max(1, LINES - 1 - len(lines))  # the prompt takes a line
+    lines += [f"    {stage:<16}{count:>12,}" for stage, count in _largest(result, room)]
     return "\n".join(lines)
+
+
+def _largest(result: RecoveryResult, room: int) -> list[tuple[str, int]]:
+    """Return stages and their queries in order, the small ones as one where there is no room."""
+    stages = dict(result.queries.by_stage)
+    if len(stages) <= room:
+        return list(stages.items())
+    kept = sorted(stages, key=lambda name: -stages[name])[: room - 1]
+    rest = sum(count for name, count in stages.items() if name not in kept)
+    shown = [(name, count) for name, count in stages.items() if name in kept]
+    return [*shown, (f"{len(stages) - len(kept)} others", rest)]
 
 
 def as_html(result: RecoveryResult) -> str:

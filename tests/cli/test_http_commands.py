@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -239,3 +241,27 @@ def test_what_extract_writes_can_be_read_again(tmp_path):
         assert RecoveryResult.load(out).status.name == ("PARTIAL" if code else "RECOVERED")
     run("extract", "planted:10-4-6-1", "--out", "x.txt", code=2)
     run("extract", "planted:10-4-6-1", "--out", str(tmp_path / "no" / "x.onnx"), code=2)
+
+
+def test_retries_are_told_as_they_happen():
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{closed.getsockname()[1]}/v2/models/m"
+        result = run("doctor", address, "--retries", "3", code=3)
+    text = " ".join(result.stderr.split())
+    # The first try again is common and goes untold; after the last nothing is sent again.
+    assert text.count("sent again") == 2
+    assert "(2 of 3 tries)" in text
+    assert "(3 of 3 tries)" in text
+    assert text.endswith("Connection refused)")
+
+
+def test_a_missing_extra_is_told_before_the_first_query(tmp_path, monkeypatch):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *a: None if name == "onnx" else found(name, *a)
+    )
+    out = tmp_path / "clone.onnx"
+    result = run("extract", "planted:5-3-1", "--out", str(out), code=2)
+    assert "unrelu[onnx]" in result.stderr
+    assert "queries" not in result.stderr

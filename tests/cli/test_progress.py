@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from unrelu import connect, planted
-from unrelu.cli._common import _Live, duration
+from unrelu.cli._progress import _Bars, _Live, duration
 
 
 def test_the_account_says_queries_budget_money_time_and_certificate():
@@ -21,6 +21,27 @@ def test_the_account_says_queries_budget_money_time_and_certificate():
     with oracle.stage("certificate"):
         assert live.account().endswith("certificate: held-out inputs")
     assert max(map(len, (text, live.account()))) <= 80
+
+
+def test_the_stage_that_runs_is_marked_and_the_plan_ends_with_the_certificate():
+    oracle = connect(planted.random_network(5, 3, 1, rng=0))
+    live = _Live(oracle, expected=1000, rate=None)
+    bars = _Bars(live)
+
+    def marked() -> list[str]:
+        return [task.description for task in live.tasks if task.fields["mark"] == ">"]
+
+    bars.update("lines", 3)
+    assert marked() == ["lines"]
+    bars.update("certificate", 0, 10)
+    assert marked() == ["certificate"]
+    assert live.tasks[0].finished  # its length was not known: it is full once another runs
+    oracle(np.zeros((10, 5)))
+    assert "certificate: not yet" in live.account()
+    bars.update("defences", 0, 4)
+    assert live.account() == "10 queries"
+    bars.update("lines", 4)
+    assert marked() == ["lines"]
 
 
 def test_resumed_queries_count_in_the_total(tmp_path):

@@ -29,11 +29,16 @@ def look(browser, address, width, scheme):
     for _ in range(40):
         page.keyboard.press("Tab")
         reached.add(page.evaluate("() => document.activeElement.tagName.toLowerCase()"))
-    background = page.evaluate("() => getComputedStyle(document.body).backgroundColor")
+    colours = "() => ['color', 'backgroundColor'].map(k => getComputedStyle(document.body)[k])"
+    ink, background = page.evaluate(colours)
+    page.emulate_media(media="print", color_scheme=scheme)
+    printed = page.evaluate(colours)
+    sheets = page.pdf(format="A4", print_background=False).count(b"/Type /Page\n")
     page.close()
     return {
         "console": console, "requests": requests, "dialogs": dialogs, "figures": figures,
         "overflow": overflow, "reached": sorted(reached), "background": background,
+        "ink": ink, "printed": printed, "sheets": sheets,
     }  # fmt: skip
 
 

@@ -4,24 +4,33 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import re
 from html.parser import HTMLParser
 from importlib import resources
 from itertools import pairwise
+from pathlib import Path
 
+import aside_work
 import jsonschema
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from unrelu import BudgetExhausted, InvalidInput, ReLUNetwork, connect, extract, planted
+from unrelu.cli.audit import _tell
 from unrelu.cli.main import app
+from unrelu.labels.algorithm import LabelsResult
 from unrelu.oracles import Labels, Noisy, Softmax
 from unrelu.report import audit, render_page, simulation
 from unrelu.report.aside import run_aside
 from unrelu.report.audit import AuditConfig
 from unrelu.report.compare import changes, read_audit
+from unrelu.report.copies import missed, train_students
 from unrelu.report.figures import Series, bar_chart, line_chart, weights_image
+from unrelu.report.risk import risk_of
+from unrelu.report.verdict import _part
+from unrelu.result import Certificate, Provenance, QueryStats, Status
 
 QUICK = AuditConfig(
     decimals=(4,), noise=(1e-1,), fractions=(0.2, 1.0), points=300, epochs=5,
@@ -203,14 +212,24 @@ def test_a_tree_gets_numbers_too():
     assert "ordinary copy" in render_page(facts)
 
 
-def endless(value):
-    yield value
-    while True:
-        pass
+def test_processes_aside_go_on_until_one_takes_too_long(monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    first, again, late, second, broken, third = run_aside(
+        aside_work.work, ["a", "b", "endless", "c", "broken", "d"], 0.0
+    )
+    assert first == again != second
+    assert late == ["endless"]
+    assert broken == []
+    assert len({*first, *second, *third, os.getpid()}) == 4
+
+
+def test_small_parts_are_told_in_words():
+    told = [_part(value) for value in (0.25, 0.0123, 4.2e-5, 1e-6, 7.1e-11, 3e-16)]
+    assert told == ["25 %", "1.2 %", "42 millionths", "1 millionth", "71 trillionths",
+                    "a trillionth"]  # fmt: skip
 
 
 def test_a_defence_that_takes_too_long_is_unknown_never_safe(facts, monkeypatch):
-    assert list(run_aside(endless, [3, "x"], 0.0)) == [[3], ["x"]]
     hasty = dataclasses.replace(QUICK, seconds=1.0)
     with monkeypatch.context() as patch:
         patch.setattr(simulation, "run_aside", lambda _, work, __: ([0.2] for _ in work))
@@ -218,7 +237,7 @@ def test_a_defence_that_takes_too_long_is_unknown_never_safe(facts, monkeypatch)
     assert {d.status for d in found.defences} == {"UNFINISHED"}
     assert not any(d.finished for d in found.defences)
     assert not any("Change the answers" in action for action in found.actions)
-    assert any("not tried to their end" in action for action in found.actions)
+    assert any("not tried to its end" in action for action in found.actions)
     assert "is not known" in found.recommendation
     assert "unknown" in render_page(found)
     # With time enough, processes aside give what this one gives.
@@ -432,3 +451,102 @@ def test_a_gate_before_a_release(tmp_path):
     )
     assert again.exit_code == 1
     assert "Nothing that the audit measures has changed" in " ".join(again.stderr.split())
+
+
+def test_a_network_from_labels_is_told_by_labels():
+    found = certified(NETWORK, wrong=30)
+
+    def attack(oracle, *_):
+        oracle(np.zeros((40, 16)))
+        return dataclasses.replace(found, queries=oracle.queries)
+
+    facts = audit(Labels(connect(NETWORK)), rng=0, config=QUICK, attack=attack)
+    assert facts.headline == "This model can be copied"
+    assert "970 the same label" in facts.verdict
+    assert facts.risk.level == "medium"  # 97 % of labels
+    assert facts.needed == 40
+    assert facts.defences == ()  # no answer is coarser than a label
+    assert "Only labels come back" in facts.recommendation
+    assert len(facts.copies) == len(QUICK.copies)
+    assert "the same label" in render_page(facts)
+    exact = dataclasses.replace(certified(NETWORK, wrong=0), status=Status.RECOVERED)
+    assert risk_of(exact, (), leaking=False).level == "high"
+
+
+def certified(network, wrong):
+    """A network as labels give it, wrong about some of a thousand."""
+    labels = (np.arange(1000) < wrong).astype(np.float64)
+    return LabelsResult(
+        Status.APPROXIMATED, "learned", QueryStats(), Provenance("extract_from_labels"),
+        network=network, labels=(0.0, 1.0, 2.0),
+        certificate=Certificate.from_deviations(labels, scale=1.0, tolerance=0.0),
+    )  # fmt: skip
+
+
+def test_an_error_in_labels_is_measured_against_the_commonest():
+    truth = np.repeat([0.0, 1.0, 2.0], [60, 30, 10])
+    assert simulation.label_error(truth, truth) == 0.0
+    assert simulation.label_error(np.zeros(100), truth) == 1.0
+    assert simulation.label_error(np.where(np.arange(100) < 60, 0, 1), truth) == pytest.approx(
+        0.25
+    )
+    assert simulation.label_error(np.ones(100), truth) == 1.0
+
+
+def test_labels_that_the_audit_did_not_attack_to_the_end_are_unknown(facts):
+    (labels,) = (d for d in facts.defences if d.name == "top-1 label only")
+    assert labels.finished or labels.cut_off
+    assert labels.finished is (labels.status != "BUDGET_EXHAUSTED")
+
+
+def test_the_shell_tells_cost_and_time(facts, capsys):
+    dear = dataclasses.replace(facts, price=0.5, rate=2.0)
+    _tell(dear, Path("r.html"), quiet=True)
+    told = capsys.readouterr().err
+    assert f"cost: {dear.attack_queries * 0.5:,.4g} in money, at 0.5 a query" in told
+    assert "at 2 queries a second" in told
+    assert "risk: high, as an exact copy" in told
+    _tell(dataclasses.replace(facts, price=None, rate=None), Path("r.html"), quiet=True)
+    assert "cost" not in capsys.readouterr().err
+
+
+def test_a_tree_is_copied_by_a_tree_and_a_network_by_a_network():
+    rng = np.random.default_rng(0)
+    x, fresh = rng.standard_normal((2, 600, 4))
+    steps = ((x > 0.3) @ np.array([1.0, 2.0, 0.0, 0.0]))[:, None]
+    expected = ((fresh > 0.3) @ np.array([1.0, 2.0, 0.0, 0.0]))[:, None]
+    options = {"probabilities": False, "width": 32, "epochs": 300, "seed": 0}
+    network, tree_copy = (
+        missed(student(fresh), expected, probabilities=False)
+        for student in train_students(x, steps, **options)
+    )
+    # Two cuts known to 1 in 600 each: 4 wrong answers in 1,000, of which the root is 7 %.
+    assert tree_copy < 0.1 < network
+    slope, target = x @ [[1.0], [-1.0], [0.5], [2.0]], fresh @ [[1.0], [-1.0], [0.5], [2.0]]
+    network, tree_copy = (
+        missed(student(fresh), target, probabilities=False)
+        for student in train_students(x, slope, **options)
+    )
+    assert 2 * network < tree_copy  # a tree would need a leaf for every small piece of a slope
+
+
+def test_one_unlucky_attack_does_not_make_a_defence(facts, monkeypatch):
+    attack, failed = simulation.Simulation.attack, dataclasses.replace(
+        facts.result, status=Status.ASSUMPTION_VIOLATED, network=None
+    )  # fmt: skip
+
+    def unlucky(self, oracle, domain=None, *, choose=False, attempt=0):
+        if choose and attempt < 2:
+            return failed, ""
+        return attack(self, oracle, domain, choose=choose, attempt=attempt)
+
+    monkeypatch.setattr(simulation.Simulation, "attack", unlucky)
+    sizes = dataclasses.replace(QUICK, noise=(), fractions=(1.0,))
+    again = audit(connect(NETWORK), rng=0, config=sizes)
+    (rounded,) = (d for d in again.defences if d.name.startswith("round"))
+    assert rounded.status == "RECOVERED"
+    once = dataclasses.replace(sizes, attempts=2)
+    (rounded,) = (
+        d for d in audit(connect(NETWORK), rng=0, config=once).defences if "round" in d.name
+    )
+    assert rounded.status == "ASSUMPTION_VIOLATED"

@@ -58,4 +58,8 @@ def test_the_report_in_a_browser(tmp_path):
             assert figure["right"] <= int(view.split()[0])
         assert seen["overflow"] <= 0  # nothing to scroll sideways
         assert {"svg", "summary", "div"} <= set(seen["reached"])
+        # On paper it looks as in light, whatever the screen was: dark ink, nothing cut.
+        light = views["1280 light"]
+        assert seen["printed"] == [light["ink"], light["background"]]
+        assert seen["sheets"] >= 2
     assert views["1280 light"]["background"] != views["1280 dark"]["background"]

@@ -10,22 +10,20 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import importlib.util
 import json
 import logging
 import os
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
 import typer
-from rich.console import Console, RenderableType
-from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as RichProgress
 from rich.text import Text
 
 from unrelu import planted
+from unrelu.cli._progress import console, duration, show_progress
 from unrelu.cli._target import (
     COST_PANEL,
     OUTPUT_PANEL,
@@ -34,7 +32,7 @@ from unrelu.cli._target import (
     takes_target,
     with_flags,
 )
-from unrelu.errors import BudgetExhausted, InvalidInput, OracleError, UnreluError
+from unrelu.errors import BudgetExhausted, InvalidInput, MissingExtra, OracleError, UnreluError
 from unrelu.ledger import Ledger
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles import Oracle, connect
@@ -114,8 +112,6 @@ QuietOption = Annotated[
     bool, typer.Option("--quiet", "-q", help="Only the essentials on stderr.",
                        rich_help_panel=OUTPUT_PANEL, envvar="UNRELU_QUIET")
 ]  # fmt: skip
-
-console = Console(stderr=True, highlight=False)
 
 
 class _Notes(logging.Handler):
@@ -231,98 +227,6 @@ def planted_network(target: str) -> ReLUNetwork:
     return makers[name](seed)
 
 
-class _Live(RichProgress):
-    """Bars by stage, and under them what was asked and spent, and what is left."""
-
-    def __init__(self, oracle: Oracle | None, expected: int | None, rate: float | None) -> None:
-        self._oracle, self._expected, self._rate = oracle, expected, rate
-        self._start = time.monotonic()
-        self._before = 0 if oracle is None else oracle.queries.total - oracle.meter.sent
-        self._first = 0 if oracle is None else oracle.meter.sent
-        columns = (
-            TextColumn("{task.description}"), BarColumn(bar_width=16), TimeElapsedColumn(),
-            TextColumn("{task.fields[note]}"),
-        )  # fmt: skip
-        super().__init__(*columns, console=console, transient=True)
-
-    def get_renderables(self) -> Iterator[RenderableType]:
-        """Draw the bars, then the account."""
-        yield self.make_tasks_table(self.tasks)
-        if self._oracle is not None:
-            yield Text(self.account(), no_wrap=True, overflow="ellipsis")
-
-    def account(self) -> str:
-        """Say queries, money, time left and the certificate in one line."""
-        assert self._oracle is not None
-        meter = self._oracle.meter
-        total = self._before + meter.sent
-        parts = [f"{total:,} queries"]
-        if meter.budget is not None:
-            parts[0] += f" of {meter.budget:,}"
-        if meter.price is not None:
-            parts.append(f"{total * meter.price:,.4g} spent")
-        now = meter.sent - self._first
-        seconds = time.monotonic() - self._start
-        asking = meter.stage_name == "certificate"
-        if self._expected is not None and now > 0 and not asking:
-            left = max(0, self._expected - now)
-            speed = now / max(seconds, 1e-3)
-            if self._rate is not None:
-                speed = min(speed, self._rate)
-            parts.append(f"about {duration(left / speed)} left" if left else "about to end")
-        parts.append("certificate: held-out inputs" if asking else "certificate: not yet")
-        return " | ".join(parts)
-
-
-class _Bars:
-    """Draws one bar a stage; satisfies :class:`unrelu.progress.Progress`."""
-
-    def __init__(self, bars: RichProgress) -> None:
-        self._bars = bars
-        self._tasks: dict[str, TaskID] = {}
-        self._last = 0.0
-
-    def update(self, stage: str, done: float, total: float | None = None, note: str = "") -> None:
-        if stage not in self._tasks:
-            self._tasks[stage] = self._bars.add_task(stage, total=total, note="")
-        elif time.monotonic() - self._last < 0.05 and (total is None or done < total):
-            return  # drawing must not cost more than the work
-        self._last = time.monotonic()
-        if len(note) > _NOTE:
-            note = note[: _NOTE - 3] + "..."
-        self._bars.update(self._tasks[stage], completed=done, total=total, note=note)
-
-
-_NOTE = 40  # columns that remain beside a bar
-
-
-@contextlib.contextmanager
-def show_progress(
-    *,
-    quiet: bool,
-    oracle: Oracle | None = None,
-    expected: int | None = None,
-    rate: float | None = None,
-) -> Iterator[_Bars | None]:
-    """Show bars on stderr while the body runs; nothing when quiet or not a terminal.
-
-    ``expected`` queries and ``rate`` give the time left.
-    """
-    if quiet or not console.is_terminal:
-        yield None
-        return
-    with _Live(oracle, expected, rate) as bars:
-        yield _Bars(bars)
-
-
-def duration(seconds: float) -> str:
-    """Say a duration with its unit."""
-    for size, unit in ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.1f} {unit}"
-    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
-
-
 def print_json(facts: Any) -> None:
     """Write facts to stdout as JSON."""
     text = facts if isinstance(facts, str) else json.dumps(facts, indent=2, default=str)
@@ -335,6 +239,8 @@ def check_out(out: Path | None, suffixes: tuple[str, ...] = (".safetensors", ".o
         return
     if out.suffix not in suffixes:
         raise InvalidInput(f"--out {out}: the name must end in {' or '.join(suffixes)}")
+    if out.suffix == ".onnx" and importlib.util.find_spec("onnx") is None:
+        raise MissingExtra("onnx", "onnx", "writing an ONNX file")
     check_folder(out)
 
 

@@ -37,6 +37,7 @@ from unrelu.cli._common import (
     SeedOption,
     check_folder,
     console,
+    duration,
     friendly,
     open_target,
     print_json,
@@ -252,7 +253,14 @@ def _tell(facts: Audit, out: Path, *, quiet: bool) -> None:
     """Tell a person the verdict and what to do."""
     colour = {"high": "red", "medium": "yellow", "low": "green"}.get(facts.risk.level, "yellow")
     say(f"{facts.headline}.", facts.verdict, colour)
-    say(f"risk: {facts.risk.level}.", f"{facts.risk.reason}.", colour)
+    say(f"risk: {facts.risk.level},", f"as {facts.risk.reason}.", colour)
+    if facts.cost is not None:
+        console.print(
+            f"cost: {facts.cost:,.4g} in money, at {facts.price:g} a query", markup=False
+        )
+    if facts.duration_at_rate is not None:
+        text = f"time: {duration(facts.duration_at_rate)} at {facts.rate:g} queries a second"
+        console.print(text, markup=False)
     if not quiet:
         for number, action in enumerate(facts.actions, 1):
             console.print(f"{number}. {action}", markup=False)

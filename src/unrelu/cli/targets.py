@@ -20,6 +20,7 @@ from unrelu.cli._common import (
     takes_target,
 )
 from unrelu.cli._config import find_config, named_targets
+from unrelu.ledger import redact
 from unrelu.oracles import Oracle
 from unrelu.oracles.http import HTTPOracle
 
@@ -61,7 +62,7 @@ def check(
     """
     with friendly():
         oracle = open_target(target, input_dim=input_dim)
-        facts = _tried(oracle)
+        facts = {"target": redact(target)} | _tried(oracle)
     if as_json:
         print_json(facts)
         return
@@ -73,17 +74,13 @@ def _tried(oracle: Oracle) -> dict[str, Any]:
     """Ask at the origin of the inputs; returns what was sent and read."""
     start = time.perf_counter()
     answers = oracle(np.zeros((1, oracle.input_dim)))
-    facts: dict[str, Any] = {
-        "target": oracle.identity,
-        "inputs": oracle.input_dim,
-        "outputs": oracle.output_dim,
-    }
+    facts: dict[str, Any] = {"inputs": oracle.input_dim, "outputs": oracle.output_dim}
     adapter = innermost(oracle)
     if isinstance(adapter, HTTPOracle):
         point = np.zeros((1, adapter.input_dim))
         facts |= {
             "address": adapter.address,
-            "protocol": adapter.protocol.identity,
+            "protocol": adapter.protocol.identity.strip(":").replace(":", ", "),
             "request": _brief(adapter.request_for(point)),
         }
     return facts | {

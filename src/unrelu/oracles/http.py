@@ -12,6 +12,7 @@ from __future__ import annotations
 import concurrent.futures
 import hashlib
 import json
+import logging
 import math
 import random
 import re
@@ -45,6 +46,7 @@ from unrelu.oracles.wire.services import PLAIN_FORMS, JsonService
 
 __all__ = ["HTTPOptions", "HTTPOracle", "parse_rate"]
 
+_log = logging.getLogger("unrelu")
 NAN_RETRIES = 3  # a server may answer NaN while a model warms up; more is its answer
 _MAX_REDIRECTS = 5
 _RETRIED = {408, 425, 429, 500, 502, 503, 504}
@@ -173,7 +175,7 @@ class HTTPOracle(Adapter):
                 self.meter.refund(rows)
                 reason = str(error)
                 break
-            stop.wait(self._backoff(attempt))
+            stop.wait(self._backoff(attempt, reason))
         raise OracleError(f"{redact(self._url)} cannot be reached: {reason}")
 
     def _get_json(self, url: str) -> dict[str, Any] | None:
@@ -189,7 +191,7 @@ class HTTPOracle(Adapter):
                 if response.status not in _RETRIED:
                     break
                 reason = f"status {response.status}"
-            stop.wait(self._backoff(attempt))
+            stop.wait(self._backoff(attempt, reason))
         else:
             raise OracleError(f"{redact(url)} cannot be reached: {reason}")
         self._connection.redirected(url, response)
@@ -328,13 +330,21 @@ class HTTPOracle(Adapter):
                         f"{self.options.patience:.0f} s allowed; run the same command again later"
                     )
                 self._pacer.hold(pause)
-            if stop.wait(max(pause or 0.0, self._backoff(attempt))):
+            if stop.wait(max(pause or 0.0, self._backoff(attempt, reason))):
                 raise Stopped
             attempt += 1
 
-    def _backoff(self, attempt: int) -> float:
-        """Return the seconds before the next try; jitter keeps clients apart."""
+    def _backoff(self, attempt: int, reason: str) -> float:
+        """Return the seconds before the next try; jitter keeps clients apart.
+
+        The first one is common and goes untold.
+        """
         longest = min(self.options.backoff * 2.0**attempt, self.options.backoff_limit)
+        if 0 < attempt < self.options.retries:
+            _log.warning(
+                "%s; sent again within %.1f s (%d of %d tries)", reason, longest, attempt + 1,
+                self.options.retries,
+            )  # fmt: skip
         return longest * random.uniform(0.5, 1.0)
 
     def _refusal(self, response: Response) -> str:

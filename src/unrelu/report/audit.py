@@ -25,6 +25,7 @@ from unrelu._version import __version__
 from unrelu.choose import ExtractionPlan, extract, plan_extraction
 from unrelu.diagnostics import Diagnosis
 from unrelu.findings import Findings
+from unrelu.labels.algorithm import LabelsResult
 from unrelu.ledger import redact
 from unrelu.lines.facts import Area
 from unrelu.oracles import Oracle, as_oracle
@@ -33,7 +34,7 @@ from unrelu.report.config import AuditConfig
 from unrelu.report.copies import CopyPoint, copy_curve, draw_inputs
 from unrelu.report.line import answers_on_a_line
 from unrelu.report.risk import RULE, Risk, actions, risk_of
-from unrelu.report.simulation import Defence, LeakPoint, Simulation, entry_of
+from unrelu.report.simulation import Defence, LeakPoint, Simulation, attack_queries, entry_of
 from unrelu.report.structure import (
     Obfuscated,
     check_images,
@@ -324,6 +325,10 @@ def _tried_on_clone(
     """Measure what leaks first and what defences do, where there is a clone to try them on."""
     if not result.copied or result.network is None:
         return _OnClone()
+    if isinstance(result, LabelsResult):  # no answer is coarser, and the clone has no other
+        return _OnClone(
+            needed=attack_queries(result)[1], ask=lambda x: result.predict(x)[:, np.newaxis]
+        )
     simulation = Simulation(
         target, result, result.network, plan.diagnosis, domain, options, streams[1]
     )

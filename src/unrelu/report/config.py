@@ -29,6 +29,9 @@ class AuditConfig:
     """Hidden units of that copy."""
     line_points: int = 161
     """Answers shown along one line; asked from the target."""
+    attempts: int = 3
+    """Attacks, each with a seed of its own, that must fail before a change of the answers is said
+    to stop them: one alone may be unlucky in its first look."""
     useful: float = 0.1
     """Relative error below which a clone is called useful."""
     useless: float = 0.5

@@ -1,8 +1,9 @@
-"""Ordinary copies: a network trained on answers, as anyone would try first.
+"""Ordinary copies: a network and a decision tree trained on answers, as anyone would try first.
 
 Every model can be copied so, trees and convolutions too; what differs is how
-well, after how many queries. An exact clone makes asking unnecessary: the curve
-is then measured on the clone.
+well, after how many queries. The better of the two counts: a network learns a
+tree badly, and a tree a network. An exact clone makes asking unnecessary: the
+curve is then measured on the clone.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import dataclasses
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +21,7 @@ from unrelu.errors import UnreluError
 from unrelu.oracles import Oracle
 from unrelu.progress import Progress
 
-__all__ = ["CopyPoint", "copy_curve", "draw_inputs", "missed", "train_student", "typical_inputs"]
+__all__ = ["CopyPoint", "copy_curve", "draw_inputs", "missed", "train_students", "typical_inputs"]
 
 _LEAST = 1e-9  # probabilities below this are not told apart by a student
 Ask = Callable[[FloatArray], FloatArray]
@@ -87,19 +90,22 @@ def copy_curve(
         answers = np.zeros((0, truth.shape[1]))
         for i, size in enumerate(sizes):
             answers = np.concatenate([answers, ask(inputs[len(answers) : size])])
-            student = train_student(
+            students = train_students(
                 inputs[:size], answers, probabilities=probabilities, labels=labels,
                 width=width, epochs=epochs, seed=seed,
             )  # fmt: skip
-            wrong = missed(student(fresh), truth, probabilities=probabilities, labels=labels)
-            found.append(CopyPoint(size, 1.0 - wrong))
+            wrong = [
+                missed(student(fresh), truth, probabilities=probabilities, labels=labels)
+                for student in students
+            ]
+            found.append(CopyPoint(size, 1.0 - min(wrong)))
             progress.update("ordinary copy", i + 1, len(sizes))
     except UnreluError:  # the budget ended, or the target answers no more: what is known stays
         return tuple(found)
     return tuple(found)
 
 
-def train_student(
+def train_students(
     inputs: FloatArray,
     answers: FloatArray,
     *,
@@ -108,14 +114,15 @@ def train_student(
     width: int,
     epochs: int,
     seed: int,
-) -> Callable[[FloatArray], FloatArray]:
-    """Train an ordinary network on answers; returns what predicts them.
+) -> list[Ask]:
+    """Train an ordinary network and a decision tree on answers; returns what predicts them.
 
     Labels come back as labels, probabilities as their logarithms, values as values.
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.neural_network import MLPRegressor
     from sklearn.preprocessing import StandardScaler
+    from sklearn.tree import DecisionTreeRegressor
 
     names = np.unique(answers[:, 0]) if labels else np.zeros(0)
     wanted = answers
@@ -125,17 +132,21 @@ def train_student(
         wanted = np.log(np.clip(answers, _LEAST, 1.0))
     centre, spread = wanted.mean(axis=0), float(wanted.std()) or 1.0
     scaler = StandardScaler().fit(inputs)
-    model = MLPRegressor(hidden_layer_sizes=(width,), max_iter=epochs, random_state=seed)
+    models = (
+        MLPRegressor(hidden_layer_sizes=(width,), max_iter=epochs, random_state=seed),
+        DecisionTreeRegressor(random_state=seed),
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # a fixed effort is meant
         scaled = (wanted - centre) / spread
-        model.fit(scaler.transform(inputs), scaled[:, 0] if scaled.shape[1] == 1 else scaled)
+        for model in models:
+            model.fit(scaler.transform(inputs), scaled[:, 0] if scaled.shape[1] == 1 else scaled)
 
-    def predict(points: FloatArray) -> FloatArray:
+    def predict(points: FloatArray, model: Any) -> FloatArray:
         raw = model.predict(scaler.transform(points)).reshape(len(points), -1) * spread + centre
         return names[raw.argmax(axis=1)][:, None] if labels else np.asarray(raw)
 
-    return predict
+    return [partial(predict, model=model) for model in models]
 
 
 def missed(

@@ -68,6 +68,13 @@ def _label(y: float, log: bool) -> str:
     return f"{y:.3g}"
 
 
+def _tick(x: float, y: float, text: str) -> str:
+    """Write a value below its place; what stands near an edge grows inwards, whatever its size."""
+    edge = CANVAS.left / 2
+    anchor = "start" if x < edge else "end" if x > CANVAS.width - edge else "middle"
+    return f'<text x="{x:.1f}" y="{y:.0f}" text-anchor="{anchor}">{text}</text>'
+
+
 class _Axes:
     """Maps data to the drawing and draws the frame."""
 
@@ -110,11 +117,9 @@ class _Axes:
                 f"{_label(y, self.log_y)}</text>"
             )
         if x_ticks:
-            for x in _ticks(self.x0, self.x1, False):
-                parts.append(
-                    f'<text x="{self.px(x):.1f}" y="{CANVAS.height - CANVAS.bottom + 20}" '
-                    f'text-anchor="middle">{x:,.4g}</text>'
-                )
+            below = CANVAS.height - CANVAS.bottom + 20
+            parts += [_tick(self.px(x), below, f"{x:,.4g}")
+                      for x in _ticks(self.x0, self.x1, False)]  # fmt: skip
         middle = (CANVAS.height - CANVAS.bottom + CANVAS.top) / 2
         parts.append(
             f'<text x="{(CANVAS.width + CANVAS.left) / 2:.0f}" y="{CANVAS.height - 8}" '
@@ -208,8 +213,7 @@ def bar_chart(
         if tick <= 1.0:
             parts.append(
                 f'<line class="grid" x1="{px(tick):.1f}" x2="{px(tick):.1f}" y1="{CANVAS.top}" '
-                f'y2="{bottom}"/><text x="{px(tick):.1f}" y="{bottom + 18}" '
-                f'text-anchor="middle">{_label(tick, True)}</text>'
+                f'y2="{bottom}"/>{_tick(px(tick), bottom + 18, _label(tick, True))}'
             )
     for i, (name, value) in enumerate(zip(names, values, strict=True)):
         top = CANVAS.top + ROW * i

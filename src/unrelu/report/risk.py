@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from unrelu.labels.algorithm import LabelsResult
 from unrelu.report.copies import CopyPoint
 from unrelu.report.simulation import Defence
 from unrelu.result import RecoveryResult, Status
@@ -15,9 +16,10 @@ CLOSE, USABLE = 0.99, 0.9
 """Agreement of a copy that stands in for the model, and of one that is worth having."""
 RULE = (
     f"High: an exact copy was made, or an ordinary one that agrees on {100 * CLOSE:.0f} % of "
-    f"inputs. Medium: an ordinary copy agrees on {100 * USABLE:.0f} %, or the weights leak in "
-    "part. Low: neither, and every attack ran to its end. Not shown: an attack was cut short and "
-    "found none of this, so nothing is known."
+    f"inputs (where the answer is one number: that is off by {100 * (1 - CLOSE):.0f} % of what "
+    f"answers vary by). Medium: the same for {100 * USABLE:.0f} %, or the weights leak in part. "
+    "Low: neither, and every attack ran to its end. Not shown: an attack was cut short and found "
+    "none of this, so nothing is known."
 )
 
 
@@ -34,8 +36,9 @@ class Risk:
 
 def risk_of(result: RecoveryResult, copies: Sequence[CopyPoint], *, leaking: bool) -> Risk:
     """Return the risk of a model, by :data:`RULE`."""
-    best = max(copies, key=lambda point: point.agreement, default=None)
-    if result.copied and result.network is not None:
+    learned = () if result.success else _label_copy(result)
+    best = max((*copies, *learned), key=lambda point: point.agreement, default=None)
+    if result.copied and result.network is not None and not learned:
         exact = result.findings().copy_error is None
         return Risk(
             "high", f"{'an exact' if exact else 'a close'} copy was made from answers alone"
@@ -53,10 +56,15 @@ def risk_of(result: RecoveryResult, copies: Sequence[CopyPoint], *, leaking: boo
 
 
 def _told(best: CopyPoint) -> str:
-    return (
-        f"an ordinary copy trained on {best.queries:,} answers agrees on "
-        f"{100 * best.agreement:.1f} % of inputs"
-    )
+    return f"a copy trained on {best.queries:,} answers agrees to {100 * best.agreement:.1f} %"
+
+
+def _label_copy(result: RecoveryResult) -> tuple[CopyPoint, ...]:
+    """Return how far a network learned from labels agrees: it is an ordinary copy."""
+    found = result.certificate
+    if not isinstance(result, LabelsResult) or found is None or not result.copied:
+        return ()
+    return (CopyPoint(result.queries.total, 1.0 - found.exceeding / found.samples),)
 
 
 def actions(
@@ -85,9 +93,11 @@ def actions(
             "not stop users who join."
         )
     elif unfinished := [d.name for d in defences if d.changes_answers and not d.finished]:
+        stopped = any(d.status == "UNFINISHED" for d in defences)
         found.append(
-            f"Do not rely on changing the answers yet: {len(unfinished)} of the changes tried "
-            "were not tried to their end. Run the audit again with more --patience, or without."
+            f"Do not rely on changing the answers yet: the attack on {len(unfinished)} of the "
+            "changes was not tried to its end."
+            + (" Run the audit again with more --patience, or without." if stopped else "")
         )
     elif defences:
         found.append(

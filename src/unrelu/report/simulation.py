@@ -17,16 +17,17 @@ from unrelu.choose import extract
 from unrelu.diagnostics import Diagnosis
 from unrelu.errors import UnreluError
 from unrelu.extraction.two_layer import extract_two_layer
+from unrelu.labels.algorithm import LabelsResult
 from unrelu.networks import Network
 from unrelu.oracles import Cast, Labels, Noisy, Oracle, Rounded, Softmax, Wrapper, connect
 from unrelu.progress import Progress
 from unrelu.report.aside import run_aside
 from unrelu.report.config import AuditConfig
-from unrelu.report.copies import missed, train_student, typical_inputs
+from unrelu.report.copies import missed, train_students, typical_inputs
 from unrelu.result import RecoveryResult, Status
-from unrelu.span.algorithm import recover_span
 
-__all__ = ["AuditConfig", "Defence", "LeakPoint", "Simulation", "entry_of"]
+__all__ = ["AuditConfig", "Defence", "LeakPoint", "Simulation", "attack_queries", "entry_of",
+           "label_error"]  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,8 +44,9 @@ class Defence:
     """One defence: what it does to the attack, and to the honest user.
 
     ``attack_error`` is the clone's root mean square error over the answers'
-    standard deviation (1: no better than a constant; None: the attack broke
-    off, so nothing is known). ``answer_change`` is the
+    standard deviation or, behind labels, how often it gives another label over
+    how often a constant would (1: no better than a constant; None: the attack
+    broke off, so nothing is known). ``answer_change`` is the
     defence's own, and ``label_change`` the part of inputs whose top class it
     changes. ``copy_miss`` belongs to an ordinary copy trained on defended
     answers: the part of inputs whose top class it misses or, for a single
@@ -111,13 +113,7 @@ class Simulation:
         self.network, self.domain, self.options = network, domain, options
         self.result, self.diagnosis = result, diagnosis
         self.probabilities = result.findings().log_odds
-        stages = result.queries.by_stage
-        looked = sum(stages.get(name, 0) for name in ("connect", "diagnosis", "depth"))
-        # Rows of the report's own, and those of runs that were resumed, are not the attack's.
-        aside = stages.get("figure", 0) + stages.get("identity", 0)
-        self.total = result.queries.total - aside
-        # What an attacker needs who knows the method: neither the first look nor certainty.
-        self.spent = max(1, self.total - stages.get("certificate", 0) - looked)
+        self.total, self.spent = attack_queries(result)
         self.full_width = result.findings().units
         self.seed = int(rng.integers(2**31))
         self.points = typical_inputs(target, options.points, rng)
@@ -157,7 +153,7 @@ class Simulation:
         return entry(oracle, **options)
 
     def attack(
-        self, oracle: Oracle, domain: Any = None, *, choose: bool = False
+        self, oracle: Oracle, domain: Any = None, *, choose: bool = False, attempt: int = 0
     ) -> tuple[RecoveryResult | None, str]:
         """Run the attack; an error of the oracle is an outcome, too.
 
@@ -168,14 +164,9 @@ class Simulation:
             warnings.simplefilter("ignore")  # divisions by nothing are expected under defences
             try:
                 if domain is not None:
-                    return extract_two_layer(oracle, domain=domain, rng=self.seed), ""
-                if choose and isinstance(oracle, Labels):
-                    # The span alone: a network from labels takes minutes for each defence.
-                    span = recover_span(oracle, answers="labels", rng=self.seed)
-                    status = Status.PARTIAL if span.success else span.status
-                    return dataclasses.replace(span, status=status), ""
+                    return extract_two_layer(oracle, domain=domain, rng=self.seed + attempt), ""
                 if choose and isinstance(self.domain, str):
-                    return extract(oracle, rng=self.seed), ""
+                    return extract(oracle, rng=self.seed + attempt), ""
                 return self._attack_again(oracle), ""
             except UnreluError as error:
                 return None, str(error)
@@ -187,6 +178,8 @@ class Simulation:
         network = None if result is None else result.network
         if network is None:
             return 1.0
+        if isinstance(result, LabelsResult):
+            return label_error(result.predict(self.points), self.truth.argmax(axis=1))
         found = network(self.points)
         if found.shape[1] != self.logits.shape[1]:
             return 1.0
@@ -252,7 +245,7 @@ class Simulation:
             changes.append(_Change(f"round to {decimals} decimals", rounded, limit))
         for sigma in self.options.noise:
             noisy = partial(self._noisy, sigma=sigma * spread)
-            changes.append(_Change(f"noise of {sigma:g} of the spread", noisy, limit))
+            changes.append(_Change(f"noise of {100 * sigma:g} % of the spread", noisy, limit))
         if self.truth.shape[1] > 1:
             if not self.probabilities:
                 changes.append(_Change("probabilities, not logits", Softmax, limit, rescales=True))
@@ -276,9 +269,14 @@ class Simulation:
         The ordinary copy is left out.
         """
         box = None if change.reach is None else (-change.reach, change.reach)
-        result, problem = self.attack(
-            change.wrap(self.served(change.budget)), box, choose=change.changes_answers
-        )
+        for attempt in range(self.options.attempts if change.changes_answers else 1):
+            result, problem = self.attack(
+                change.wrap(self.served(change.budget)), box, choose=change.changes_answers,
+                attempt=attempt,
+            )  # fmt: skip
+            exhausted = result is not None and result.status is Status.BUDGET_EXHAUSTED
+            if exhausted or self.error(result) < self.options.useless:
+                break  # it gets through, or nothing is claimed
         moved, labels = self._cost_to_users(change)
         note = change.note
         if change.reach is not None:
@@ -336,18 +334,40 @@ class Simulation:
         return ""
 
     def train_copy(self, oracle: Oracle) -> float:
-        """Train an ordinary network on the answers to typical inputs; return what it misses."""
+        """Train ordinary copies on the answers to typical inputs; return what the best misses."""
         answers = oracle(self.training)
         labels = answers.shape[1] != self.truth.shape[1]
-        student = train_student(
+        students = train_students(
             self.training, answers, probabilities=self.probabilities, labels=labels,
             width=max(4, min(256, 2 * self.full_width)), epochs=self.options.epochs,
             seed=self.seed,
         )  # fmt: skip
-        found = student(self.points)
-        if labels:
-            return float(np.mean(found[:, 0] != self.truth.argmax(axis=1)))
-        return missed(found, self.truth, probabilities=self.probabilities)
+        top = self.truth.argmax(axis=1)
+        return min(
+            float(np.mean(found[:, 0] != top))
+            if labels
+            else missed(found, self.truth, probabilities=self.probabilities)
+            for found in (student(self.points) for student in students)
+        )
+
+
+def attack_queries(result: RecoveryResult) -> tuple[int, int]:
+    """Return the queries of an attack, and those that one needs who knows the method."""
+    stages = result.queries.by_stage
+    looked = sum(stages.get(name, 0) for name in ("connect", "diagnosis", "depth"))
+    # Rows of the report's own, and those of runs that were resumed, are not the attack's.
+    aside = stages.get("figure", 0) + stages.get("identity", 0)
+    total = result.queries.total - aside
+    # Neither the first look nor certainty.
+    return total, max(1, total - stages.get("certificate", 0) - looked)
+
+
+def label_error(found: FloatArray, truth: FloatArray) -> float:
+    """Return how often labels differ, over how often the most common one would be wrong."""
+    names = np.unique(truth, return_counts=True)[1]
+    by_chance = 1.0 - names.max() / len(truth)
+    wrong = float(np.mean(found != truth))
+    return min(1.0, wrong / by_chance) if by_chance else float(wrong > 0.0)
 
 
 def _tried(work: tuple[Simulation, _Change]) -> Iterator[Any]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 from unrelu.choose import ExtractionPlan
+from unrelu.labels.algorithm import LabelsResult
 from unrelu.report.config import AuditConfig
 from unrelu.report.simulation import Defence
 from unrelu.report.structure import first_rows, name_layer
@@ -39,9 +42,10 @@ def _part(value: float) -> str:
     """Say a small part so that a person can picture it."""
     if value >= 1e-3:
         return f"{100 * value:.2g} %"
-    for name, size in (("a thousandth", 1e-3), ("a millionth", 1e-6), ("a billionth", 1e-9)):
-        if value > 1e-3 * size:
-            return name if value > 0.5 * size else f"{value / size:.1g} of {name}"
+    for name, size in (("millionth", 1e-6), ("billionth", 1e-9), ("trillionth", 1e-12)):
+        if value >= size:
+            count = math.ceil(value / size)
+            return f"{count} {name}{'s' if count > 1 else ''}"
     return "a trillionth"
 
 
@@ -56,6 +60,15 @@ def _copied(result: RecoveryResult, needed: int | None, also: str) -> tuple[str,
     assert certificate is not None
     asked = f"{needed or result.queries.total:,} questions"
     units = " and ".join(str(width) for width in found.widths or network.hidden_widths) or "no"
+    if isinstance(result, LabelsResult):
+        exact = result.success
+        return (
+            "This model can be cloned" if exact else "This model can be copied",
+            f"Anyone who may ask {asked} gets a copy with {units} hidden units. Of "
+            f"{certificate.samples:,} fresh inputs it gave "
+            f"{certificate.samples - certificate.exceeding:,} the same label. It took nothing "
+            f"but labels.{also}",
+        )
     if found.copy_error is not None:
         return (
             "This model can be copied closely",
@@ -120,6 +133,12 @@ def recommend(
     defences: tuple[Defence, ...], options: AuditConfig, result: RecoveryResult | None = None
 ) -> str:
     """Name the change of answers that stops the attack and costs an honest user least."""
+    if not defences and result is not None and result.copied:
+        return (
+            "Only labels come back already: there is no coarser answer to fall back to. What "
+            "remains is to limit who may ask how much, and to watch for queries far from real "
+            "inputs."
+        )
     if not defences:
         leaks = result is not None and result.findings().rank
         return (
@@ -141,15 +160,16 @@ def recommend(
             "remains is to limit who may ask how much, and to watch for queries far from real "
             "inputs."
         )
+    moved = "keep what they say"
+    if best.answer_change > 0:
+        moved = f"move by {_part(best.answer_change)} of what they vary by"
     return (
         f"Of the changes of answers that stop this attack, '{best.name}' costs an honest user "
-        "least: "
-        f"answers change by {best.answer_change:.1e} of their spread, and the top class for "
-        f"{100 * best.label_change:.2g} % of inputs. It stops exact extraction, not an ordinary "
-        f"copy: one trained on {options.copies[-1]:,} such answers misses "
-        f"{100 * best.copy_miss:.2g}"
-        f" % (without the defence {100 * defences[0].copy_miss:.2g} %). Limit and watch queries "
-        "as well."
+        f"least: answers {moved}, and "
+        f"{100 * best.label_change:.2g} % of inputs get another top class. It stops exact "
+        f"extraction, not an ordinary copy: one trained on {options.copies[-1]:,} such answers "
+        f"misses {100 * best.copy_miss:.2g} % (without the defence "
+        f"{100 * defences[0].copy_miss:.2g} %). Limit and watch queries as well."
     )
 
 
