@@ -56,7 +56,9 @@ def pipeline(which: str, hidden: tuple[int, ...], seed: int) -> Any:
     x, y = features(which)
     some = np.random.default_rng(seed).permutation(len(x))[: 3 * len(x) // 4]
     kind = MLPRegressor if which == "diabetes" else MLPClassifier
-    model = make_pipeline(StandardScaler(), kind(hidden_layer_sizes=hidden, random_state=seed, max_iter=300))
+    model = make_pipeline(
+        StandardScaler(), kind(hidden_layer_sizes=hidden, random_state=seed, max_iter=300)
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return model.fit(x[some], y[some])
