@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from unrelu._choose_range import clipped_range, refused_range
 from unrelu._random import RandomState, as_generator
 from unrelu._types import AnswerKind, FloatArray
 from unrelu.core.frame import Frame, Framed, frame_of_rows
 from unrelu.core.price import Price
 from unrelu.core.record import Record, Remembered, remembered
 from unrelu.diagnostics import Diagnosis, check_reading, diagnose
+from unrelu.errors import BudgetExhausted, OracleError
 from unrelu.extraction import accepts as extraction
 from unrelu.labels import accepts as labels
 from unrelu.learner import accepts as learner
@@ -206,7 +208,19 @@ def make_plan(
         seen = Diagnosis("values", "float64", 0.0, 0.0, True, True, 1.0, None, None,
                          target.input_dim, target.output_dim, 0)  # fmt: skip
     else:
-        seen = diagnose(asked, answers=answers, rng=generator)
+        try:
+            seen = diagnose(asked, answers=answers, rng=generator)
+        except BudgetExhausted:
+            raise
+        except OracleError as error:
+            if area.kind != "all":
+                raise
+            box = refused_range(oracle, error, generator.spawn(1)[0])
+            return _inside(oracle, box, generator, answers, "the target refuses other inputs than")
+        if area.kind == "all":
+            clips = clipped_range(oracle, seen, generator.spawn(1)[0])
+            if clips is not None:
+                return _inside(oracle, clips, generator, answers, "the target clips inputs to")
     facts = Facts(
         seen, None, area.kind, _domain(target, domain), record=target.record, told=answers
     )
@@ -227,6 +241,21 @@ def make_plan(
             offer.method, offer.reason, offer.price, spent, facts, offer.epsilon, offer.words
         )
     return dataclasses.replace(plan, frame=frame, record=target.record), target
+
+
+def _inside(
+    oracle: Oracle,
+    box: tuple[FloatArray, FloatArray],
+    generator: np.random.Generator,
+    answers: AnswerKind,
+    limits: str,
+) -> tuple[ExtractionPlan, Remembered]:
+    """Return a plan for a range that was found by asking; answers beyond it count for nothing."""
+    plan, target = make_plan(oracle, box, generator, answers=answers)
+    low, high = box
+    limits += f" about {np.median(low):.4g} to {np.median(high):.4g} (found by asking)"
+    facts = dataclasses.replace(plan.facts, limits=limits)
+    return dataclasses.replace(plan, facts=facts), target
 
 
 def of_values(facts: Facts) -> Facts:

@@ -276,10 +276,10 @@ def in_a_box(facts: Facts) -> Offer | None:
         return None
     if facts.diagnosis.kind == "constant":
         return None
-    seen = facts.diagnosis
+    seen, limits = facts.diagnosis, facts.limits or "inputs are limited to a range"
     return Offer(
-        BOX, "one hidden layer in a box", "inputs are limited to a range: one hidden layer is "
-        "assumed", Merit.NETWORK, price_in_box(seen.input_dim, seen.output_dim, facts.hyperplanes),
+        BOX, "one hidden layer in a box", f"{limits}: one hidden layer is assumed", Merit.NETWORK,
+        price_in_box(seen.input_dim, seen.output_dim, facts.hyperplanes),
         functools.partial(_in_box, facts),
     )  # fmt: skip
 

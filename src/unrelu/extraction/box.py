@@ -60,6 +60,7 @@ from unrelu.core.run import Run
 from unrelu.errors import InvalidInput
 from unrelu.extraction.box_config import BoxConfig
 from unrelu.extraction.box_explore import Answers, Exploration
+from unrelu.extraction.box_fit import fit_all
 from unrelu.extraction.box_points import BoxInputs
 from unrelu.extraction.box_target import BoxTarget, measure_noise
 from unrelu.extraction.box_units import network_in, without_skip
@@ -172,6 +173,7 @@ class BoxRun:
         self.probabilities = False
         self.levels = np.ones(run.target.output_dim)  # what the outputs are divided by
         self.search: Exploration | None = None
+        self.signs = False  # whether units are turned so that no affine term is left
         self.cube: BoxTarget | None = None
 
     def look(self, answers: str, data: ArrayLike | None) -> None:
@@ -219,6 +221,7 @@ class BoxRun:
             done = self.settle()
             if not done:
                 break
+            self.turn()
             status, message, certificate, failed = self.certify()
             result = self.result(status, message, certificate)
             if failed is None or turn == config.rounds - 1:
@@ -242,6 +245,25 @@ class BoxRun:
             if done and search.units == before and search.slack <= 2.0 * config.accept:
                 return True
         return False
+
+    def turn(self) -> None:
+        """Turn units over so that the affine term vanishes, where that is determined.
+
+        What was left of it belongs to the units: they are fitted again without it.
+        """
+        search = self.search
+        assert search is not None
+        before, rows = search.network, search.nearly_explained(1.0)
+        turned, self.signs = without_skip(before, search.relative_error())
+        if not self.signs:
+            return
+        failing = np.count_nonzero(search.misses(rows) > search.slack)
+        with self.run.stage("fit"):
+            fitted = fit_all(turned, rows.points, rows.values, rows.deviation)
+        none = np.zeros((fitted.output_dim, fitted.input_dim))
+        search.network = ReLUNetwork(fitted.weights, fitted.biases, none)
+        if np.count_nonzero(search.misses(rows) > search.slack) > failing:
+            search.network, self.signs = before, False
 
     def stalled(self) -> str:
         """Say what is left unexplained."""
@@ -316,11 +338,10 @@ class BoxRun:
         """Return what is known now."""
         search = self.search
         network: ReLUNetwork | None = None
-        signs = False
         if search is not None:
-            network, signs = without_skip(
-                network_in(search.network, self.area.low, self.area.high), search.relative_error()
-            )
+            network = network_in(search.network, self.area.low, self.area.high)
+            if self.signs:
+                network = ReLUNetwork(network.weights, network.biases)
             network = unlevelled_network(network, self.levels)
         return BoxResult(
             status=status,
@@ -331,7 +352,7 @@ class BoxRun:
             certificate=certificate,
             stages=tuple(self.run.stages),
             width=0 if search is None else search.units,
-            signs_determined=signs,
+            signs_determined=self.signs,
             noise=0.0 if search is None else search.noise.level * float(self.levels.max()),
             answers="log-odds" if self.probabilities else "values",
             low=self.area.low,

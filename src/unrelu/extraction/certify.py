@@ -12,10 +12,12 @@ another certificate.
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
+from unrelu.core.legible import Legible
 from unrelu.core.noise import SPACING, NoiseModel
 from unrelu.core.units import Units
 from unrelu.extraction.refine import predicted_errors
@@ -108,12 +110,12 @@ def certify_units(
     measured: NoiseModel,
     levels: FloatArray,
     rng: np.random.Generator,
-    deepest: float = np.inf,
+    legible: Legible | None = None,
     config: CertifyConfig | None = None,
 ) -> Verdict:
     """Compare units and target at fresh points.
 
-    Points where an answer is NaN or exceeds ``deepest`` are left out: log-odds
+    Points where an answer is NaN or not ``legible`` are left out: log-odds
     of probabilities that underflowed, or are about to.
 
     Parameters
@@ -131,12 +133,13 @@ def certify_units(
     fixed before and met by all; ``room`` times as much is stated.
     """
     config = CertifyConfig() if config is None else config
+    legible = Legible() if legible is None else legible
     points = _held_out(domain, rng, config)
     clusters = _cluster_points(domain.draw(config.clusters, rng), domain, rng, config)
     answers = oracle(np.concatenate([points, clusters]))
-    noisy = _excess_noise(units, clusters, answers[len(points) :], config)
+    noisy = _excess_noise(units, clusters, answers[len(points) :], legible, config)
     answers = answers[: len(points)]
-    usable = np.asarray((np.abs(answers) < deepest).all(axis=1))  # False for NaN
+    usable = legible(answers)
     if not usable[: config.samples].any():
         usable[:] = np.isfinite(answers).all(axis=1)
     samples = int(np.count_nonzero(usable[: config.samples]))
@@ -149,6 +152,7 @@ def certify_units(
     varies = (answers[:samples] - answers[0]).std(axis=0)  # a constant varies by nothing
     scale = np.where(varies > config.constant * level, varies, size)
     spread = noise.at(points) + predicted_errors(units, covariance, points)
+    spread = spread + legible.rounding(answers)
     limit = np.maximum(config.accept * spread, config.floor * varies)
     over = np.asarray((deviation > limit).any(axis=1))
     stated = np.maximum(config.room * deviation[:samples].max(axis=0), config.room_noise * level)
@@ -251,6 +255,7 @@ def _excess_noise(
     units: Units,
     clusters: FloatArray,
     answers: FloatArray,
+    legible: Legible,
     config: CertifyConfig,
 ) -> int:
     """Count places where the answers scatter more than the recovered terms explain.
@@ -259,7 +264,7 @@ def _excess_noise(
     """
     gates = units.gates(clusters).reshape(len(clusters) // 4, 4, units.count)
     values = answers.reshape(len(gates), 4, -1)
-    useful = np.isfinite(values).all(axis=(1, 2)) & (gates == gates[:, :1]).all(axis=(1, 2))
+    useful = legible(values.reshape(len(gates), -1)) & (gates == gates[:, :1]).all(axis=(1, 2))
     values, places = values[useful], clusters[::4][useful]
     if len(places) == 0:
         return 0
@@ -272,5 +277,8 @@ def _excess_noise(
     level = terms.max(axis=0) + np.abs(units.constant).max()
     ratio = scatter / np.maximum(level, np.finfo(np.float64).tiny)
     usual = max(float(np.quantile(ratio, 1.0 / 3.0)), float(np.finfo(np.float64).eps))
+    # Digits that reading loses scatter as well: a third difference has twenty times the variance.
+    lost = math.sqrt(20.0) * legible.rounding(values[:, 0]).max(axis=1)
     odd = (ratio > config.excess * usual) & (ratio < config.kink * usual)
+    odd &= scatter > config.accept * lost
     return int(np.count_nonzero(odd))

@@ -73,7 +73,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from contextlib import suppress
 from typing import Any
 
@@ -283,7 +282,7 @@ def _conclude(search: Extraction, passed: bool) -> tuple[Status, str, Verdict | 
             measured=search.measured,
             levels=search.levels,
             rng=search.rng,
-            deepest=search.deepest if search.log_odds else math.inf,
+            legible=search.legible,
             config=search.config.certify,
         )
     if verdict.objection:

@@ -8,8 +8,9 @@ from contextlib import suppress
 import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
-from unrelu.core.answers import LookConfig, complementary, look_for_probabilities
+from unrelu.core.answers import LookConfig, look_for_probabilities
 from unrelu.core.explain import EXACT
+from unrelu.core.legible import Legible, legible_log_odds
 from unrelu.core.levels import Levelled, output_levels
 from unrelu.core.noise import AGREES, NoiseModel, Samples
 from unrelu.core.price import Price
@@ -21,15 +22,12 @@ from unrelu.extraction.two_layer_config import TwoLayerConfig
 from unrelu.extraction.two_layer_refine import TYPICAL, Refinement
 from unrelu.extraction.two_layer_units import Estimate
 from unrelu.lines.domains import Domain
-from unrelu.lines.readable import readable_part
+from unrelu.lines.readable import line_where_readable, readable_part
 from unrelu.lines.survey import SurveyLine, calibrate, scan_line, survey, variation
 from unrelu.oracles.base import Oracle
 from unrelu.oracles.wrappers import LogOdds
 
 __all__ = ["Extraction", "Meaningless", "Saturated"]
-
-_DEEPEST = float(np.log(np.finfo(np.float64).eps / np.finfo(np.float64).tiny))
-"""Log-odds up to which probabilities are used: beyond they lose digits, then underflow."""
 
 
 class Saturated(Exception):
@@ -49,7 +47,7 @@ class Extraction:
         self.reach = config.survey.reach
         self.log_odds = False
         self.reference = 0
-        self.deepest = _DEEPEST
+        self.legible = Legible()
         self.levels = np.ones(self.oracle.output_dim)  # what the outputs are divided by
         self.noise: NoiseModel | None = None  # what the search goes by
         self.measured: NoiseModel | None = None  # what the answers' scatter showed
@@ -96,25 +94,25 @@ class Extraction:
             reference = int(np.argmax(seen.mean(axis=0)))
             self.oracle, self.log_odds = LogOdds(self.oracle, reference=reference), True
             self.checked, self.reference = self.no_answers(), reference
-            if self.run.target.output_dim == 1 or complementary(seen):
-                self.deepest = self.config.deepest_single
+            record, limit = self.run.target.record, self.config.deepest_single
+            self.legible = legible_log_odds(record, reference, limit)
             self.levels = np.ones(self.oracle.output_dim)
             return
         self.levels = output_levels(seen)
         if (self.levels != 1.0).any():
             self.oracle = Levelled(self.oracle, self.levels)
 
+    def readable(self, points: FloatArray) -> BoolArray:
+        """Return at which points ``(n, d)`` the answers can be read."""
+        return self.legible(self.oracle(points))
+
     def shorten(self, line: SurveyLine) -> SurveyLine:
         """Limit a line to where no probability underflows."""
         if not self.log_odds:
             return line
-
-        def readable(points: FloatArray) -> BoolArray:  # False for NaN as well
-            return np.asarray(np.abs(self.oracle(points)).max(axis=1) < self.deepest)
-
         unit = line.scale if math.isfinite(line.scale) else 0.5 * (line.high - line.low)
         with self.run.stage("calibration"):
-            short = readable_part(line, unit, readable)
+            short = readable_part(line, unit, self.readable)
         if short is None:
             raise Saturated
         return short
@@ -122,17 +120,19 @@ class Extraction:
     def calibrate(self) -> tuple[SurveyLine, list[Samples]]:
         """Draw a line, and measure the noise of the answers on it."""
         self.found, self.checked = None, self.no_answers()
-        line = self.shorten(self.domain.line(self.rng, self.reach))
+        line = self.domain.line(self.rng, self.reach)
+        if self.log_odds and self.domain.kind == "all":
+            with self.run.stage("calibration"):
+                line = line_where_readable(line, self.draw(LookConfig.looks), self.readable)
+        line = self.shorten(line)
         if not line.low < line.high:  # probabilities underflow all around its base
             raise Saturated
         with self.run.stage("calibration"):
             self.noise, seeds = calibrate(self.ask, line, near=self.near())
         self.measured = self.noise.typical(seeds) if self.log_odds else self.noise
         if (self.levels != 1.0).any():  # decimals do not show any more
-            self.notice_size(
-                np.concatenate([y for _, y in seeds]),
-                line.norms(np.concatenate([t for t, _ in seeds])),
-            )
+            t, y = (np.concatenate(part) for part in zip(*seeds, strict=True))
+            self.notice_size(y, line.norms(t))
         middle = min(seeds, key=lambda seed: float(np.abs(seed[0]).min()))
         noise = float(self.noise.at(line.points(middle[0])).max())
         typical = 2.0 * self.domain.scale * float(np.sqrt(self.run.target.input_dim))
@@ -188,8 +188,7 @@ class Extraction:
         The answers are kept: they settle biases later.
         """
         answers = self.oracle(points)
-        deepest = self.deepest if self.log_odds else math.inf
-        deep = ~(np.abs(answers) < deepest).all(axis=1)  # True for NaN
+        deep = ~self.legible(answers)
         self.checked = points[~deep], answers[~deep]
         miss = np.zeros(len(points))  # underflowed probabilities say nothing
         miss[~deep] = self.misses(*self.checked)
@@ -205,6 +204,7 @@ class Extraction:
         units, limits = self.found.units, self.config.certify
         predicted = predicted_errors(units, self.found.covariance, points)
         spread = np.sqrt(self.noise.at(points) ** 2 + predicted**2)
+        spread = spread + self.legible.rounding(answers)
         spread = spread + limits.floor * self.spread / limits.accept
         spread = np.maximum(spread, np.finfo(np.float64).tiny)  # an exact constant has none
         return np.asarray(np.abs((answers - units(points)) / spread).max(axis=1))

@@ -79,6 +79,8 @@ class Facts:
         All answers seen.
     told
         How answers are to be read, where the caller said so.
+    limits
+        What limits inputs to the domain, in words, where that was found by asking.
     """
 
     diagnosis: Diagnosis
@@ -88,6 +90,7 @@ class Facts:
     attempts: tuple[tuple[str, RecoveryResult], ...] = ()
     record: Record | None = None
     told: AnswerKind = "auto"
+    limits: str = ""
 
     @property
     def everywhere(self) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 from unrelu._types import BoolArray, FloatArray
 from unrelu.lines.survey import SurveyLine
 
-__all__ = ["readable_part"]
+__all__ = ["line_where_readable", "readable_part"]
 
 
 def readable_part(
@@ -39,3 +39,12 @@ def readable_part(
     while last + 1 < len(t) and fine[last + 1]:
         last += 1
     return dataclasses.replace(line, low=float(t[first]), high=float(t[last]))
+
+
+def line_where_readable(
+    line: SurveyLine, others: FloatArray, readable: Callable[[FloatArray], BoolArray]
+) -> SurveyLine:
+    """Return the line, through another point ``(n, d)`` where its base cannot be read."""
+    bases = np.concatenate([line.base[None], others])
+    fine = np.flatnonzero(readable(bases))
+    return dataclasses.replace(line, base=bases[fine[0]]) if len(fine) else line
