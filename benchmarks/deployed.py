@@ -1,13 +1,13 @@
 """Deployed models: float32 arithmetic, softmax, rounded answers, one hidden layer.
 
 Everything goes through :func:`unrelu.extract` with default options: neither the width nor the
-kind of answers is told. Targets compute in float32 throughout, their inputs cast as well. ``ratio`` is queries over
-parameters, the certificate's excluded. ``error`` is the largest deviation of probabilities
-(softmax) or of logits over their spread, over 10,000 inputs: Gaussian ones and, for trained
-models, their test data. ``rms`` (random networks) is the error's root mean square over
-``noise sqrt(p / (n - p))``, the noise being that of the target's answers, n = 2p. ``labels``:
-whether all test data get the target's labels. ``student`` is the error of scikit-learn's MLP
-of the target's width, trained on as many answers.
+kind of answers is told. Targets compute in float32 throughout, their inputs cast as well.
+``ratio`` is queries over parameters, the certificate's excluded. ``error`` is the largest
+deviation of probabilities (softmax) or of logits over their spread, over 10,000 inputs:
+Gaussian ones and, for trained models, their test data. ``rms`` (random networks) is the error's
+root mean square over ``noise sqrt(p / (n - p))``, the noise being that of the target's answers,
+n = 2p. ``labels``: whether all test data get the target's labels. ``student`` is the error of
+scikit-learn's MLP of the target's width, trained on as many answers.
 
 MNIST rows need ``UNRELU_MNIST``, a folder with the four IDX files.
 """

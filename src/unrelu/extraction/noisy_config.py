@@ -16,7 +16,7 @@ class NoisyConfig:
     hyperplanes crowd."""
     direct: int = 24
     """Up to so many inputs all of space is searched: the lift would cost more than it saves."""
-    lines: int = 5
+    lines: int = 12
     """Lines surveyed before units are looked for by fits alone."""
     effort: float = 2.0
     """Scalar answers per parameter of a fit: its error is the noise times

@@ -42,6 +42,9 @@ SAME = 0.05
 """Two hyperplanes nearer than this, as unit normals with their offset over typical inputs, are
 one: the survey's errors are a tenth of it, different units in eight dimensions lie far apart."""
 
+_ROUGH = 3.0 * SAME
+"""Error of a hyperplane up to which a line's word counts where another line shows it as well."""
+
 
 _TINY = float(np.finfo(np.float64).tiny)
 
@@ -97,6 +100,13 @@ class LineUnits:
     net: Layered
     errors: FloatArray
 
+    def within(self, most: float) -> LineUnits:
+        """Keep units of errors below ``most``."""
+        sure, (w, u), (b, c) = self.errors < most, self.net.weights, self.net.biases
+        return LineUnits(
+            Layered((w[sure], u[:, sure]), (b[sure], c), self.net.skip), self.errors[sure]
+        )
+
 
 def survey_line(
     answers: Answers, space: Space, rng: np.random.Generator, seen: list[Seen]
@@ -134,7 +144,7 @@ def survey_line(
     norms = np.linalg.norm(found.units.weights, axis=1)
     variance = np.maximum(np.diagonal(found.covariance)[m:], 0.0)
     errors = np.sqrt(variance * (len(space.rows) - 1)) / np.maximum(norms, _TINY)
-    sure = errors < SAME
+    sure = errors < _ROUGH
     return LineUnits(layered_from_units(found.units.kept(sure)), errors[sure])
 
 
@@ -145,28 +155,41 @@ def layered_from_units(units: Units) -> Layered:
     ).normalised()
 
 
-def recurring(lines: list[LineUnits]) -> tuple[Layered, FloatArray]:
-    """Return the units that lines agree on, each as its most precise line shows it, and errors.
+def recurring(lines: list[LineUnits], least: int = 1) -> tuple[Layered, FloatArray]:
+    """Return units that ``least`` lines show, each as its most precise line does, and errors.
 
     A line on which two kinks were taken for one is wrong in all its units, and shows none that
-    other lines show. So units count from lines most of whose units recur.
+    other lines show. So where one line is enough, it must be one most of whose units recur.
     """
-    trusted = [line for line in lines if len(lines) == 1 or _agrees(line, lines)]
+    if least == 1:
+        lines = [line.within(SAME) for line in lines]
+    trusted = [line for line in lines if least > 1 or len(lines) == 1 or _agrees(line, lines)]
     rows: list[tuple[FloatArray, float, FloatArray, float]] = []
+    counts: list[int] = []
     for line in trusted:
         for (w, b), u, error in zip(
             _rows(line.net), line.net.weights[1].T, line.errors, strict=True
         ):
-            same = [i for i, row in enumerate(rows) if apart(row[0], row[1], w, b) < SAME]
+            same = [
+                i
+                for i, row in enumerate(rows)
+                if apart(row[0], row[1], w, b) < max(SAME, 2.0 * float(np.hypot(row[3], error)))
+            ]
             if not same:
                 rows.append((w, b, u, error))
-            elif error < rows[same[0]][3]:
+                counts.append(1)
+                continue
+            counts[same[0]] += 1
+            if error < rows[same[0]][3]:
                 rows[same[0]] = (w, b, u, error)
+    rows = [row for row, count in zip(rows, counts, strict=True) if count >= least]
     first = (trusted or lines)[0].net
-    if not rows:
-        return first, np.empty(0)
+    d, m = len(first.weights[0].T), len(first.biases[1])
     net = Layered(
-        (np.array([r[0] for r in rows]), np.array([r[2] for r in rows]).T),
+        (
+            np.array([r[0] for r in rows]).reshape(-1, d),
+            np.array([r[2] for r in rows]).reshape(-1, m).T,
+        ),
         (np.array([r[1] for r in rows]), first.biases[1]),
         first.skip,
     )
