@@ -113,7 +113,9 @@ class NoisyRun:
                 price_noisy(d, self.answers.outputs, max(count, len(lines[-1].errors)))
             )
             last = number + 1 == self.config.lines or count == known
-            fitted = self.trial(choices, space, seen, typical, last=last)
+            enough = float(np.median([line.kinks for line in lines]))
+            if last or any(len(errors) >= enough for _, errors in choices):
+                fitted = self.trial(choices, space, seen, typical, last=last)
             known = count if len(lines) > 1 else known
             if fitted is not None and (last or self.explains(fitted)):
                 break

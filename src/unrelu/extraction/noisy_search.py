@@ -95,17 +95,19 @@ class LineUnits:
         Rows of unit length, in coordinates of the subspace; one output a reading.
     errors
         Predicted deviation of each unit normal, ``(k,)``.
+    kinks
+        What the line shows, units whose normal the noise hides included.
     """
 
     net: Layered
     errors: FloatArray
+    kinks: int
 
     def within(self, most: float) -> LineUnits:
         """Keep units of errors below ``most``."""
         sure, (w, u), (b, c) = self.errors < most, self.net.weights, self.net.biases
-        return LineUnits(
-            Layered((w[sure], u[:, sure]), (b[sure], c), self.net.skip), self.errors[sure]
-        )
+        net = Layered((w[sure], u[:, sure]), (b[sure], c), self.net.skip)
+        return LineUnits(net, self.errors[sure], self.kinks)
 
 
 def survey_line(
@@ -145,7 +147,7 @@ def survey_line(
     variance = np.maximum(np.diagonal(found.covariance)[m:], 0.0)
     errors = np.sqrt(variance * (len(space.rows) - 1)) / np.maximum(norms, _TINY)
     sure = errors < _ROUGH
-    return LineUnits(layered_from_units(found.units.kept(sure)), errors[sure])
+    return LineUnits(layered_from_units(found.units.kept(sure)), errors[sure], len(errors))
 
 
 def layered_from_units(units: Units) -> Layered:
