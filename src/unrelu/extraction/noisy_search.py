@@ -166,54 +166,46 @@ def recurring(lines: list[LineUnits], least: int = 1) -> tuple[Layered, FloatArr
     if least == 1:
         lines = [line.within(SAME) for line in lines]
     trusted = [line for line in lines if least > 1 or len(lines) == 1 or _agrees(line, lines)]
-    rows: list[tuple[FloatArray, float, FloatArray, float]] = []
-    counts: list[int] = []
-    for line in trusted:
-        for (w, b), u, error in zip(
-            _rows(line.net), line.net.weights[1].T, line.errors, strict=True
-        ):
-            same = [
-                i
-                for i, row in enumerate(rows)
-                if apart(row[0], row[1], w, b) < max(SAME, 2.0 * float(np.hypot(row[3], error)))
-            ]
-            if not same:
-                rows.append((w, b, u, error))
-                counts.append(1)
-                continue
-            counts[same[0]] += 1
-            if error < rows[same[0]][3]:
-                rows[same[0]] = (w, b, u, error)
-    rows = [row for row, count in zip(rows, counts, strict=True) if count >= least]
     first = (trusted or lines)[0].net
     d, m = len(first.weights[0].T), len(first.biases[1])
-    net = Layered(
-        (
-            np.array([r[0] for r in rows]).reshape(-1, d),
-            np.array([r[2] for r in rows]).reshape(-1, m).T,
-        ),
-        (np.array([r[1] for r in rows]), first.biases[1]),
-        first.skip,
-    )
-    return net, np.array([r[3] for r in rows])
+    most = sum(len(line.errors) for line in trusted)
+    w, b, u = np.empty((most, d)), np.empty(most), np.empty((most, m))
+    errors, counts, known = np.empty(most), np.zeros(most, dtype=int), 0
+    for line in trusted:
+        for i, error in enumerate(line.errors):
+            row, bias = line.net.weights[0][i], line.net.biases[0][i]
+            near = apart(row, bias, w[:known], b[:known])
+            limit = np.maximum(SAME, 2.0 * np.hypot(errors[:known], error))
+            same = np.flatnonzero(near < limit)
+            at = same[0] if len(same) else known
+            known += int(at == known)
+            if counts[at] == 0 or error < errors[at]:
+                w[at], b[at], u[at], errors[at] = row, bias, line.net.weights[1][:, i], error
+            counts[at] += 1
+    kept = counts >= least
+    net = Layered((w[kept], u[kept].T), (b[kept], first.biases[1]), first.skip)
+    return net, errors[kept]
 
 
 def _agrees(line: LineUnits, lines: list[LineUnits]) -> bool:
     """Whether most units of a line are on one other line at least."""
-    others = [row for other in lines if other is not line for row in _rows(other.net)]
-    known = [any(apart(w, b, *row) < SAME for row in others) for w, b in _rows(line.net)]
+    others = [other.net for other in lines if other is not line]
+    w = np.concatenate([net.weights[0] for net in others])
+    b = np.concatenate([net.biases[0] for net in others])
+    rows = zip(line.net.weights[0], line.net.biases[0], strict=True)
+    known = [bool((apart(row, bias, w, b) < SAME).any()) for row, bias in rows]
     return 2 * sum(known) > len(known)
 
 
-def _rows(net: Layered) -> list[tuple[FloatArray, float]]:
-    return list(zip(net.weights[0], net.biases[0], strict=True))
+def apart(w: FloatArray, b: float, v: FloatArray, c: FloatArray) -> FloatArray:
+    """Distance of a hyperplane to others ``(n, d)``, either way round, ``(n,)``.
 
-
-def apart(w: FloatArray, b: float, v: FloatArray, c: float) -> float:
-    """Distance of two hyperplanes, either way round; offsets count over their own size."""
-    size = max(1.0, abs(b), abs(c))
-    sign = 1.0 if w @ v > 0 else -1.0
-    return float(np.hypot(np.linalg.norm(w - sign * v), (b - sign * c) / size))
+    Offsets count over their own size.
+    """
+    sign = np.where(v @ w > 0, 1.0, -1.0)
+    size = np.maximum(max(1.0, abs(b)), np.abs(c))
+    away = np.linalg.norm(w - sign[:, None] * v, axis=1)
+    return np.asarray(np.hypot(away, (b - sign * c) / size))
 
 
 def with_outputs(

@@ -219,8 +219,8 @@ def _traced(
     anchors = line.base + np.multiply.outer(lone.t[kept], line.direction)
     sigma = line.level(anchors)
     strength = (lone.jump[kept] ** 2).sum(axis=1)
-    width = _width(lone.std[kept], sigma, strength, config)
-    # On the line itself two kinks that pass for one must be told apart: hardly above rounding.
+    # On the line itself two kinks that pass for one must be told apart: hardly above the noise.
+    width = 2.0 * AGREES * lone.std[kept]
     least = 2.0 * AGREES * np.finfo(np.float64).eps * (line.scale + np.abs(lone.t[kept]))
     stencil = _stencil(anchors, np.maximum(width, least), line.direction)
     beside: list[FloatArray] = []
@@ -279,8 +279,8 @@ def _stencil(points: FloatArray, width: FloatArray, direction: FloatArray) -> Fl
 def _alone(answers: FloatArray, sigma: FloatArray, slack: FloatArray) -> BoolArray:
     """Whether stencils show one kink in their middle each; ``slack`` is what its place allows.
 
-    Two kinks between neighbouring points may pass for one; then it is not where it should be:
-    double the width must give double the second difference.
+    Two kinks between neighbouring points may pass for one; then there is none where it should
+    be, or double the width does not give double the second difference.
     """
     middle, right, left, further, behind = answers.reshape(5, len(sigma), -1)
     miss = np.abs(further + behind + 2.0 * (middle - right - left)).max(axis=1)
