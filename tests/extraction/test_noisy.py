@@ -82,7 +82,7 @@ def test_units_recur_where_two_lines_show_them():
     np.testing.assert_allclose(net.weights[0], -rows[[1, 2]])  # as the more precise line has it
     np.testing.assert_allclose(errors, 1e-3)
     # one line is enough where most of its units recur, and none is too imprecise alone
-    assert len(recurring(lines)[1]) == 4
+    assert len(recurring(lines, 1)[1]) == 4
     assert len(recurring(lines[2:], 2)[1]) == 0
 
 

@@ -133,7 +133,7 @@ class NoisyRun:
 
     def choices(self, lines: list[LineUnits]) -> list[tuple[Layered, FloatArray]]:
         """Return units with errors: what two lines show, and all where that is few more."""
-        everything = recurring(lines)
+        everything = recurring(lines, 1)
         if len(lines) == 1:
             return [everything]
         sure = recurring(lines, 2)

@@ -157,7 +157,7 @@ def layered_from_units(units: Units) -> Layered:
     ).normalised()
 
 
-def recurring(lines: list[LineUnits], least: int = 1) -> tuple[Layered, FloatArray]:
+def recurring(lines: list[LineUnits], least: int) -> tuple[Layered, FloatArray]:
     """Return units that ``least`` lines show, each as its most precise line does, and errors.
 
     A line on which two kinks were taken for one is wrong in all its units, and shows none that
