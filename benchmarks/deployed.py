@@ -167,7 +167,9 @@ def student_error(
     x = np.random.default_rng(seed + 5).standard_normal((answers, target.truth.input_dim))
     least = 0.5 * 10.0 ** -(target.decimals or 7)
     logs = np.log(np.maximum(np.asarray(target(x), dtype=np.float64), least))
-    model = MLPRegressor((width,), random_state=seed, max_iter=300, early_stopping=True)
+    model = MLPRegressor(
+        hidden_layer_sizes=(width,), random_state=seed, max_iter=300, early_stopping=True
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.fit(x, logs - logs.mean(axis=1, keepdims=True))
