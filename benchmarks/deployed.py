@@ -1,12 +1,13 @@
 """Deployed models: float32 arithmetic, softmax, rounded answers, one hidden layer.
 
-Targets compute in float32 throughout, their inputs cast as well. ``ratio`` is queries over
-parameters, the certificate's excluded. ``error`` is the largest deviation of probabilities
-(softmax) or of logits over their spread, over 10,000 inputs: Gaussian ones and, for trained
-models, their test data. ``rms`` (random networks) is the error's root mean square over
-``noise sqrt(p / (n - p))``, the noise being that of the target's answers, n = 2p. ``labels``:
-whether all test data get the target's labels. ``student`` is the error of scikit-learn's MLP
-of the target's width, trained on as many answers.
+Everything goes through :func:`unrelu.extract` with default options: neither the width nor the
+kind of answers is told. Targets compute in float32 throughout, their inputs cast as well.
+``ratio`` is queries over parameters, the certificate's excluded. ``error`` is the largest
+deviation of probabilities (softmax) or of logits over their spread, over 10,000 inputs:
+Gaussian ones and, for trained models, their test data. ``rms`` (random networks) is the error's
+root mean square over ``noise sqrt(p / (n - p))``, the noise being that of the target's answers,
+n = 2p. ``labels``: whether all test data get the target's labels. ``student`` is the error of
+scikit-learn's MLP of the target's width, trained on as many answers.
 
 MNIST rows need ``UNRELU_MNIST``, a folder with the four IDX files.
 """
@@ -24,13 +25,13 @@ import numpy as np
 import scipy.special
 
 from benchmarks.harness import Row, main
-from unrelu import planted
+from unrelu import extract, planted
 from unrelu._types import FloatArray
 from unrelu.datasets import MNIST_ENVIRONMENT, ImageSet, load_digit_images, train_classifier
-from unrelu.extraction.noisy import extract_from_noisy
 from unrelu.extraction.two_layer import TwoLayerResult
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles import connect
+from unrelu.result import RecoveryResult
 
 SAMPLES = 10_000
 EFFORT = 2.0
@@ -71,11 +72,11 @@ def trained(which: str, seed: int, width: int) -> ReLUNetwork:
     return train_classifier(images(which), width, seed=seed, epochs=5 if which == "mnist" else 150)
 
 
-def clone(target: Deployed, seed: int) -> tuple[TwoLayerResult, float]:
+def clone(target: Deployed, seed: int) -> tuple[RecoveryResult, float]:
     truth = target.truth
     oracle = connect(target, input_dim=truth.input_dim, output_dim=truth.output_dim)
     start = time.perf_counter()
-    result = extract_from_noisy(oracle, rng=seed)
+    result = extract(oracle, rng=seed)
     return result, time.perf_counter() - start - target.seconds
 
 
@@ -92,7 +93,7 @@ def deviation(
 
 
 def facts(
-    result: TwoLayerResult, own: float, target: Deployed, error: float, limit: float
+    result: RecoveryResult, own: float, target: Deployed, error: float, limit: float
 ) -> dict[str, Any]:
     spent = result.queries.without_certificate
     good = error <= limit
@@ -103,11 +104,18 @@ def facts(
         "error": error,
         "ratio": spent / target.truth.parameters,
         "queries": spent,
-        "width": result.width,
-        "signs": int(result.signs_determined),
+        **shape_found(result),
         "own_seconds": own,
         "round_trips": result.queries.round_trips,
+        "message": result.message,
     }
+
+
+def shape_found(result: RecoveryResult) -> dict[str, Any]:
+    """Return width and whether the units' signs are sure, of a network of one hidden layer."""
+    if not isinstance(result, TwoLayerResult):
+        return {}
+    return {"width": result.width, "signs": int(result.signs_determined)}
 
 
 def random_net(seed: int, shape: tuple[int, ...], limit: float) -> dict[str, Any]:
@@ -159,7 +167,9 @@ def student_error(
     x = np.random.default_rng(seed + 5).standard_normal((answers, target.truth.input_dim))
     least = 0.5 * 10.0 ** -(target.decimals or 7)
     logs = np.log(np.maximum(np.asarray(target(x), dtype=np.float64), least))
-    model = MLPRegressor((width,), random_state=seed, max_iter=300, early_stopping=True)
+    model = MLPRegressor(
+        hidden_layer_sizes=(width,), random_state=seed, max_iter=300, early_stopping=True
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model.fit(x, logs - logs.mean(axis=1, keepdims=True))
@@ -200,6 +210,7 @@ ROWS = [
     _random("20-10-1", (20, 10, 1), 50, 60.0, 3),
     _random("784-32-1", (784, 32, 1), 10, 900.0, 0),
     _random("100-200-1", (100, 200, 1), 10, 900.0, 0),
+    _random("784-128-1", (784, 128, 1), 3, 1200.0, 0),
     _rounded(6, 2e-3),
     _rounded(4, 2e-2),
     _rounded(3, 0.1),

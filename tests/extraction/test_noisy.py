@@ -12,6 +12,7 @@ from unrelu.core.record import remembered
 from unrelu.extraction.certify import CertifyConfig
 from unrelu.extraction.noisy import NoisyConfig, extract_from_noisy
 from unrelu.extraction.noisy_answers import Answers, Seen
+from unrelu.extraction.noisy_search import LineUnits, recurring
 from unrelu.extraction.noisy_units import without_skip
 from unrelu.oracles import connect
 from unrelu.result import Status
@@ -63,6 +64,26 @@ def unmatched(found, true):
 
 def centred(z):
     return z - z.mean(axis=1, keepdims=True)
+
+
+def test_units_recur_where_two_lines_show_them():
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((5, 8))
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    biases = rng.standard_normal(5)
+
+    def line(which, error, flip):
+        w, b = flip * rows[which], flip * biases[which]
+        net = Layered((w, np.ones((1, len(w)))), (b, np.zeros(1)), np.zeros((1, 8)))
+        return LineUnits(net, np.full(len(w), error), len(w))
+
+    lines = [line([0, 1, 2], 0.01, 1.0), line([1, 2, 3], 1e-3, -1.0), line([4], 0.1, 1.0)]
+    net, errors = recurring(lines, 2)
+    np.testing.assert_allclose(net.weights[0], -rows[[1, 2]])  # as the more precise line has it
+    np.testing.assert_allclose(errors, 1e-3)
+    # one line is enough where most of its units recur, and none is too imprecise alone
+    assert len(recurring(lines, 1)[1]) == 4
+    assert len(recurring(lines[2:], 2)[1]) == 0
 
 
 @pytest.mark.parametrize("seed", range(4))

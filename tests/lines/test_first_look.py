@@ -43,6 +43,21 @@ def test_no_hyperplane_of_one_hidden_layer_bends(shape, cast):
         assert trips <= 8
 
 
+@pytest.mark.parametrize("seed", [31001, 31003])
+def test_two_kinks_between_neighbouring_points_are_not_followed_as_one(seed):
+    network = planted.random_network(784, 32, 1, rng=seed)
+    w, b = (a.astype(np.float32) for a in (network.weights[0], network.biases[0]))
+    u, c = (a.astype(np.float32) for a in (network.weights[1], network.biases[1]))
+
+    def single(x):
+        return np.maximum(x.astype(np.float32) @ w.T + b, np.float32(0)) @ u.T + c
+
+    # lines that hold two such kinks on these networks, within a stencil of float32's noise
+    found = [look(connect(single, input_dim=784, output_dim=1), seed + i)[0] for i in range(1, 4)]
+    assert sum(f.deeper for f in found) == 0
+    assert all(f.first >= 4 for f in found)
+
+
 @pytest.mark.parametrize("shape", [(10, 10, 10, 1), (12, 6, 8, 3), (64, 16, 32, 10)])
 def test_hyperplanes_of_a_second_layer_bend(shape):
     seen = [look(connect(planted.random_network(*shape, rng=seed)), seed)[0] for seed in range(10)]

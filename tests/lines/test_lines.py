@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from unrelu.core.noise import estimate_noise
+from unrelu.lines.domains import as_domain
 from unrelu.lines.kinks import find_kinks
-from unrelu.lines.survey import SurveyLine, calibrate, scan_line
+from unrelu.lines.survey import SurveyConfig, SurveyLine, calibrate, scan_line
+from unrelu.planted import random_network
 
 
 def piecewise(kinks, jumps, slope=0.3):
@@ -162,3 +164,25 @@ def test_noise_of_each_kind_is_measured():
     single = clusters(lambda t: (0.3 + 0.7 * t).astype(np.float32).astype(float))
     assert 1e-8 < single.absolute[0] < 1e-6
     assert 1e-8 < single.growth[0] < 1e-6
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_many_kinks_in_single_precision_are_not_taken_for_noise(seed):
+    """Of 200 kinks some are weak: that alone does not say that the noise was underestimated."""
+    network = random_network(8, 200, 1, rng=seed)
+    w, b = (a.astype(np.float32) for a in (network.weights[0], network.biases[0]))
+    u, c = (a.astype(np.float32) for a in (network.weights[1], network.biases[1]))
+
+    def single(x):
+        return np.maximum(x.astype(np.float32) @ w.T + b, np.float32(0)) @ u.T + c
+
+    rng = np.random.default_rng(seed)
+    domain = as_domain("all", 8)
+    line = domain.line(rng, SurveyConfig.reach)
+    level, first = calibrate(single, line, near=10.0 * domain.scale)
+    scan, ended = scan_line(single, line, level, first)
+    true = -(w.astype(float) @ line.base + b) / (w.astype(float) @ line.direction)
+    off = np.abs(true[:, None] - scan.kinks).min(axis=0)
+    # a kink's place is good to the noise, 1e-7, over its jump, 1e-2 and less
+    assert np.count_nonzero(off < 1e-2) > 150
+    np.testing.assert_allclose(ended.absolute, level.absolute)

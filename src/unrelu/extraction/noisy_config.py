@@ -16,8 +16,9 @@ class NoisyConfig:
     hyperplanes crowd."""
     direct: int = 24
     """Up to so many inputs all of space is searched: the lift would cost more than it saves."""
-    lines: int = 5
-    """Lines surveyed before units are looked for by fits alone."""
+    lines: int = 12
+    """Lines surveyed before units are looked for by fits alone: of 200 units in single precision
+    a line gives a third of the normals, and two must give the same."""
     effort: float = 2.0
     """Scalar answers per parameter of a fit: its error is the noise times
     ``sqrt(1 / (effort - 1))``."""

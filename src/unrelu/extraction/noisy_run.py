@@ -51,6 +51,12 @@ the lift is right to a hundredth or better."""
 _TINY = float(np.finfo(np.float64).tiny)
 
 
+def _explained(net: Layered, errors: FloatArray) -> float:
+    """Return what errors ``(k,)`` of the normals leave, over what all units together do."""
+    size = np.linalg.norm(net.weights[1], axis=0)
+    return float(np.linalg.norm(size * errors) / max(float(np.linalg.norm(size)), _TINY))
+
+
 class NoisyRun:
     """Every stage works on the network known so far."""
 
@@ -101,14 +107,16 @@ class NoisyRun:
                     details |= {"kinks": len(lines[-1].errors)}
             except Unreadable:
                 continue
-            net, errors = recurring(lines)
+            choices = self.choices(lines)
+            count = len(choices[0][1])
             self.oracle.allowance.plan(
-                price_noisy(d, self.answers.outputs, max(len(errors), len(lines[-1].errors)))
+                price_noisy(d, self.answers.outputs, max(count, len(lines[-1].errors)))
             )
-            last = number + 1 == self.config.lines or len(errors) == known
-            if len(errors) != known or fitted is None:
-                fitted = self.trial(net, errors, space, seen, typical, last=last)
-            known = len(errors)
+            last = number + 1 == self.config.lines or count == known
+            enough = float(np.median([line.kinks for line in lines]))
+            if last or any(len(errors) >= enough for _, errors in choices):
+                fitted = self.trial(choices, space, seen, typical, last=last)
+            known = count if len(lines) > 1 else known
             if fitted is not None and (last or self.explains(fitted)):
                 break
         if fitted is None:
@@ -122,6 +130,15 @@ class NoisyRun:
             self.seen += seen + typical
             self.drawn = sum(map(len, typical))
         return space, fitted.network
+
+    def choices(self, lines: list[LineUnits]) -> list[tuple[Layered, FloatArray]]:
+        """Return units with errors: what two lines show, and all where that is few more."""
+        everything = recurring(lines, 1)
+        if len(lines) == 1:
+            return [everything]
+        sure = recurring(lines, 2)
+        few = len(everything[1]) <= len(sure[1]) + self.config.additions
+        return [sure, everything] if few else [sure]
 
     def unexplained(self, net: Layered, data: Seen) -> float:
         """Return what a network leaves of readings, over their spread."""
@@ -145,8 +162,7 @@ class NoisyRun:
 
     def trial(
         self,
-        net: Layered,
-        errors: FloatArray,
+        choices: list[tuple[Layered, FloatArray]],
         space: Space,
         seen: list[Seen],
         typical: list[Seen],
@@ -155,26 +171,27 @@ class NoisyRun:
     ) -> Fitted | None:
         """Fit the units found so far to typical answers on the subspace.
 
-        None where least squares for the outputs alone shows that units are missing, and there
-        are lines left to find them on, or too much is missing for nearly dead units.
+        Of several choices the first is taken that least squares for the outputs alone does not
+        show to lack units. None where all do, and there are lines left to find them on, or too
+        much is missing for nearly dead units.
         """
         with self.run.stage("trial fit") as details:
-            missing = self.answers.rows(net.parameters, self.config.effort) - sum(
-                map(len, typical)
-            )
+            most = max(net.parameters for net, _ in choices)
+            missing = self.answers.rows(most, self.config.effort) - sum(map(len, typical))
             if missing > 0:
                 points = self.answers.reach * self.rng.standard_normal((missing, len(space.rows)))
                 typical.append(self.answers.ask(space.points(points)))
             data, answers = self.local(space, seen, typical)
-            start, error = with_outputs(net, data.x, answers.readings(data.y))
-            details |= {"units": len(errors), "before": error}
-            expected = _LEAST + (float(np.sqrt(np.mean(errors**2))) if len(errors) else 0.0)
-            self.left = error
-            lacking = error > _LACKING * expected
-            if lacking and (not last or error > self.config.useful):
+            for net, errors in choices:
+                start, self.left = with_outputs(net, data.x, answers.readings(data.y))
+                lacking = self.left > _LACKING * (_LEAST + _explained(start, errors))
+                if not lacking:
+                    break
+            details |= {"units": len(errors), "before": self.left}
+            if lacking and (not last or self.left > self.config.useful):
                 return None
-            most = FitConfig() if last else FitConfig(steps=_TRIAL_STEPS)
-            fitted = answers.fit(self.answers.unread(start), data, most)
+            config = FitConfig() if last else FitConfig(steps=_TRIAL_STEPS)
+            fitted = answers.fit(self.answers.unread(start), data, config)
             details |= {"residual": fitted.scale, "steps": fitted.steps}
         return fitted
 

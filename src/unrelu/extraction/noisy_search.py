@@ -42,6 +42,9 @@ SAME = 0.05
 """Two hyperplanes nearer than this, as unit normals with their offset over typical inputs, are
 one: the survey's errors are a tenth of it, different units in eight dimensions lie far apart."""
 
+_ROUGH = 3.0 * SAME
+"""Error of a hyperplane up to which a line's word counts where another line shows it as well."""
+
 
 _TINY = float(np.finfo(np.float64).tiny)
 
@@ -92,10 +95,19 @@ class LineUnits:
         Rows of unit length, in coordinates of the subspace; one output a reading.
     errors
         Predicted deviation of each unit normal, ``(k,)``.
+    kinks
+        What the line shows, units whose normal the noise hides included.
     """
 
     net: Layered
     errors: FloatArray
+    kinks: int
+
+    def within(self, most: float) -> LineUnits:
+        """Keep units of errors below ``most``."""
+        sure, (w, u), (b, c) = self.errors < most, self.net.weights, self.net.biases
+        net = Layered((w[sure], u[:, sure]), (b[sure], c), self.net.skip)
+        return LineUnits(net, self.errors[sure], self.kinks)
 
 
 def survey_line(
@@ -134,8 +146,8 @@ def survey_line(
     norms = np.linalg.norm(found.units.weights, axis=1)
     variance = np.maximum(np.diagonal(found.covariance)[m:], 0.0)
     errors = np.sqrt(variance * (len(space.rows) - 1)) / np.maximum(norms, _TINY)
-    sure = errors < SAME
-    return LineUnits(layered_from_units(found.units.kept(sure)), errors[sure])
+    sure = errors < _ROUGH
+    return LineUnits(layered_from_units(found.units.kept(sure)), errors[sure], len(errors))
 
 
 def layered_from_units(units: Units) -> Layered:
@@ -145,50 +157,55 @@ def layered_from_units(units: Units) -> Layered:
     ).normalised()
 
 
-def recurring(lines: list[LineUnits]) -> tuple[Layered, FloatArray]:
-    """Return the units that lines agree on, each as its most precise line shows it, and errors.
+def recurring(lines: list[LineUnits], least: int) -> tuple[Layered, FloatArray]:
+    """Return units that ``least`` lines show, each as its most precise line does, and errors.
 
     A line on which two kinks were taken for one is wrong in all its units, and shows none that
-    other lines show. So units count from lines most of whose units recur.
+    other lines show. So where one line is enough, it must be one most of whose units recur.
     """
-    trusted = [line for line in lines if len(lines) == 1 or _agrees(line, lines)]
-    rows: list[tuple[FloatArray, float, FloatArray, float]] = []
-    for line in trusted:
-        for (w, b), u, error in zip(
-            _rows(line.net), line.net.weights[1].T, line.errors, strict=True
-        ):
-            same = [i for i, row in enumerate(rows) if apart(row[0], row[1], w, b) < SAME]
-            if not same:
-                rows.append((w, b, u, error))
-            elif error < rows[same[0]][3]:
-                rows[same[0]] = (w, b, u, error)
+    if least == 1:
+        lines = [line.within(SAME) for line in lines]
+    trusted = [line for line in lines if least > 1 or len(lines) == 1 or _agrees(line, lines)]
     first = (trusted or lines)[0].net
-    if not rows:
-        return first, np.empty(0)
-    net = Layered(
-        (np.array([r[0] for r in rows]), np.array([r[2] for r in rows]).T),
-        (np.array([r[1] for r in rows]), first.biases[1]),
-        first.skip,
-    )
-    return net, np.array([r[3] for r in rows])
+    d, m = len(first.weights[0].T), len(first.biases[1])
+    most = sum(len(line.errors) for line in trusted)
+    w, b, u = np.empty((most, d)), np.empty(most), np.empty((most, m))
+    errors, counts, known = np.empty(most), np.zeros(most, dtype=int), 0
+    for line in trusted:
+        for i, error in enumerate(line.errors):
+            row, bias = line.net.weights[0][i], line.net.biases[0][i]
+            near = apart(row, bias, w[:known], b[:known])
+            limit = np.maximum(SAME, 2.0 * np.hypot(errors[:known], error))
+            same = np.flatnonzero(near < limit)
+            at = same[0] if len(same) else known
+            known += int(at == known)
+            if counts[at] == 0 or error < errors[at]:
+                w[at], b[at], u[at], errors[at] = row, bias, line.net.weights[1][:, i], error
+            counts[at] += 1
+    kept = counts >= least
+    net = Layered((w[kept], u[kept].T), (b[kept], first.biases[1]), first.skip)
+    return net, errors[kept]
 
 
 def _agrees(line: LineUnits, lines: list[LineUnits]) -> bool:
     """Whether most units of a line are on one other line at least."""
-    others = [row for other in lines if other is not line for row in _rows(other.net)]
-    known = [any(apart(w, b, *row) < SAME for row in others) for w, b in _rows(line.net)]
+    others = [other.net for other in lines if other is not line]
+    w = np.concatenate([net.weights[0] for net in others])
+    b = np.concatenate([net.biases[0] for net in others])
+    rows = zip(line.net.weights[0], line.net.biases[0], strict=True)
+    known = [bool((apart(row, bias, w, b) < SAME).any()) for row, bias in rows]
     return 2 * sum(known) > len(known)
 
 
-def _rows(net: Layered) -> list[tuple[FloatArray, float]]:
-    return list(zip(net.weights[0], net.biases[0], strict=True))
+def apart(w: FloatArray, b: float, v: FloatArray, c: FloatArray) -> FloatArray:
+    """Distance of a hyperplane to others ``(n, d)``, either way round, ``(n,)``.
 
-
-def apart(w: FloatArray, b: float, v: FloatArray, c: float) -> float:
-    """Distance of two hyperplanes, either way round; offsets count over their own size."""
-    size = max(1.0, abs(b), abs(c))
-    sign = 1.0 if w @ v > 0 else -1.0
-    return float(np.hypot(np.linalg.norm(w - sign * v), (b - sign * c) / size))
+    Offsets count over their own size.
+    """
+    sign = np.where(v @ w > 0, 1.0, -1.0)
+    size = np.maximum(max(1.0, abs(b)), np.abs(c))
+    away = np.linalg.norm(w - sign[:, None] * v, axis=1)
+    return np.asarray(np.hypot(away, (b - sign * c) / size))
 
 
 def with_outputs(

@@ -177,7 +177,8 @@ def _shadows(net: Layered, unit: int) -> bool:
     w, b = net.weights[0], net.biases[0]
     size = np.linalg.norm(net.weights[1], axis=0)
     larger = np.flatnonzero(size > size[unit])
-    return any(apart(w[unit], b[unit], w[j], b[j]) < 2.0 * SAME for j in larger)
+    near = apart(w[unit], float(b[unit]), w[larger], b[larger])
+    return bool((near < 2.0 * SAME).any())
 
 
 def without_needless(

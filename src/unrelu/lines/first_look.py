@@ -219,8 +219,8 @@ def _traced(
     anchors = line.base + np.multiply.outer(lone.t[kept], line.direction)
     sigma = line.level(anchors)
     strength = (lone.jump[kept] ** 2).sum(axis=1)
-    width = _width(lone.std[kept], sigma, strength, config)
-    # On the line itself two kinks that pass for one must be told apart: hardly above rounding.
+    # On the line itself two kinks that pass for one must be told apart: hardly above the noise.
+    width = 2.0 * AGREES * lone.std[kept]
     least = 2.0 * AGREES * np.finfo(np.float64).eps * (line.scale + np.abs(lone.t[kept]))
     stencil = _stencil(anchors, np.maximum(width, least), line.direction)
     beside: list[FloatArray] = []
@@ -231,9 +231,7 @@ def _traced(
         return answers[: len(points)]
 
     slope, std, fine = _slopes_across(ask_with_stencil, lone, kept, line, config)
-    # Two kinks between neighbouring points may pass for one; then it is not where it should be.
-    _, real, _ = _second_differences(beside[0], sigma, config)
-    fine &= real
+    fine &= _alone(beside[0], sigma, AGREES * lone.std[kept] * np.sqrt(strength))
     kept, slope, std, strength = kept[fine], slope[fine], std[fine], strength[fine]
     ratio = ((slope[:, 1] - slope[:, 0]) * lone.jump[kept]).sum(axis=1) / strength
     spread = np.hypot(np.hypot(std[:, 0], std[:, 1]), ratio * lone.jump_std[kept])
@@ -276,6 +274,18 @@ def _stencil(points: FloatArray, width: FloatArray, direction: FloatArray) -> Fl
     return np.concatenate(
         [points, points + move, points - move, points + 2.0 * move, points - 2.0 * move]
     )
+
+
+def _alone(answers: FloatArray, sigma: FloatArray, slack: FloatArray) -> BoolArray:
+    """Whether stencils show one kink in their middle each; ``slack`` is what its place allows.
+
+    Two kinks between neighbouring points may pass for one; then there is none where it should
+    be, or double the width does not give double the second difference.
+    """
+    middle, right, left, further, behind = answers.reshape(5, len(sigma), -1)
+    miss = np.abs(further + behind + 2.0 * (middle - right - left)).max(axis=1)
+    seen = np.abs(right + left - 2.0 * middle).max(axis=1) > np.sqrt(6.0) * AGREES * sigma
+    return np.asarray(seen & (miss <= np.sqrt(14.0) * AGREES * sigma + slack))
 
 
 def _second_differences(

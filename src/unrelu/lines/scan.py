@@ -111,6 +111,9 @@ class LineScan:
         )
 
     def misfit(self) -> float:
-        """Median over pieces with spare answers of the largest residual, in deviations."""
+        """Median over pieces with spare answers of the largest residual, in deviations.
+
+        Infinite where no piece has any: nothing then tells the noise.
+        """
         values = [p.misfit for p, n in zip(self.pieces, self.counts, strict=True) if n > 3]
-        return float(np.median(values)) if values else 0.0
+        return float(np.median(values)) if values else np.inf
