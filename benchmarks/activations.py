@@ -56,7 +56,8 @@ def make(kind: str, k: int, seed: int) -> Activation:
 
 def planted_network(kind: str, shape: tuple[int, ...], seed: int) -> Network:
     plain = planted.random_network(*shape, rng=seed)
-    return Network(plain.weights, plain.biases, make(kind, shape[1], seed))
+    hidden = [make(kind, width, seed + layer) for layer, width in enumerate(shape[1:-1])]
+    return Network(plain.weights, plain.biases, hidden)
 
 
 def error_of(
@@ -244,6 +245,15 @@ ROWS = [
         )
         for kind in PIECEWISE
         for shape in SHAPES
+    ),
+    *(
+        _row(f"maxout {_text(shape)}", partial(maxout, shape=shape), 20, 20, 1e-9, 2.5)
+        for shape in SHAPES
+    ),
+    *(
+        _row(f"{kind} 12-8-6-1", partial(piecewise, kind=kind, shape=(12, 8, 6, 1)), 10, 10, 1e-9,
+             None)
+        for kind in PIECEWISE
     ),
     *(
         _row(f"{kind} 20-10-1", partial(smooth, kind=kind, shape=(20, 10, 1)), 20, 19, 1e-10, 12.0)
