@@ -25,8 +25,6 @@ from unrelu.oracles.wrappers import to_bfloat16
 __all__ = ["Diagnosis", "DiagnosisConfig", "diagnose"]
 
 _TINY = float(np.finfo(np.float64).tiny)
-_SHORT = 0.5
-"""Steps, in input units, over which a smooth activation is nearly a parabola."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -257,12 +255,13 @@ def _as_log_odds(
 ) -> tuple[FloatArray, FloatArray]:
     """Return second differences of log-odds, and their noise, where unsaturated.
 
-    Long steps may end where a probability is nothing but rounding: short ones tell.
+    Steps as long as a typical coordinate, and longer, may end where a probability is nothing
+    but rounding: short ones tell.
     """
     p = np.concatenate([middle[None], ends.reshape(-1, *middle.shape)])
     if p.shape[2] == 1:
         p = np.concatenate([p, 1.0 - p], axis=2)
-    short = np.append(True, np.repeat(np.asarray(options.steps) < _SHORT, 2))
+    short = np.append(True, np.repeat(np.asarray(options.steps) < 1.0, 2))
     smallest = p[short].min(axis=(0, 2))
     usable = smallest > np.sqrt(noise)  # log(p) keeps half of the digits there
     with np.errstate(divide="ignore"):
@@ -290,14 +289,14 @@ def _bends(
     # step, at nearly every point; a piecewise linear one's drop to zero, or by 10. Where
     # even a small step meets many kinks only the drop to zero tells.
     floor = 2.0 * AGREES * noise
-    near = [i for i in range(len(options.steps) - 1) if options.steps[i] < _SHORT]
+    near = [i for i in range(len(options.steps) - 1) if options.steps[i] < 1.0]
     could = seconds[near] > 3.0 * 100.0 * floor
     dropped = could & (seconds[[i + 1 for i in near]] <= floor)
     telling = np.count_nonzero(could.any(axis=0))
     if telling >= 3:
         return bend, bool(np.count_nonzero(dropped.any(axis=0)) > 0.3 * telling)
     medians = np.median(seconds, axis=1)
-    small = [i for i in often if options.steps[i] < _SHORT]
+    small = [i for i in often if options.steps[i] < 1.0]
     if len(small) < 2:
         return bend, not (small and _falls_evenly(seconds[small[0] - 1], seconds[small[0]]))
     rates = np.log10(medians[small[:-1]] / medians[small[1:]])

@@ -40,7 +40,7 @@ from unrelu.core.explain import explained
 from unrelu.core.noise import AGREES, NoiseModel
 from unrelu.core.run import Run
 from unrelu.extraction.deep_certify import certify_network
-from unrelu.extraction.deep_numbers import FINE, ZERO
+from unrelu.extraction.deep_numbers import ALIKE, FINE, TRIES, ZERO
 from unrelu.extraction.three_layer_result import ThreeLayerResult
 from unrelu.extraction.two_layer import extract_two_layer
 from unrelu.networks import Network, ReLUNetwork
@@ -49,11 +49,6 @@ from unrelu.progress import Progress
 from unrelu.result import Certificate, RecoveryResult, Status
 
 __all__ = ["LeakyResult", "extract_leaky"]
-
-_PLACES = 4
-"""Places at which a unit's slopes are compared: half of them have room, and agree."""
-_HALVINGS = 12
-"""Of a step, until both sides are straight: what is narrower than 1e-3 tells no ratio."""
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -200,17 +195,18 @@ class _State:
 def _with_slopes(run: Run, first: _First, noise: NoiseModel) -> _First | None:
     """Measure each unit's slopes on both sides; the steeper side becomes the upper one.
 
-    The step is halved until both sides are straight. None where places disagree.
+    The step is halved until both sides are straight at half of a unit's places. None where
+    places disagree.
     """
     k, d = first.weights.shape
-    unit = np.repeat(np.arange(k), _PLACES)
+    unit = np.repeat(np.arange(k), TRIES + 1)
     z = run.rng.standard_normal((len(unit), d)) @ first.weights.T + first.biases
     z[np.arange(len(unit)), unit] = 0.0
     slopes = np.full((len(unit), 2, run.target.output_dim), np.nan)
     room = np.zeros(len(unit))
     step = 1.0
-    for _ in range(_HALVINGS):
-        enough = 2 * np.bincount(unit[room > 0.0], minlength=k) >= _PLACES
+    while step > ALIKE:
+        enough = 2 * np.bincount(unit[room > 0.0], minlength=k) > TRIES
         open_ = np.flatnonzero((room == 0.0) & ~enough[unit])
         if len(open_) == 0:
             break
@@ -232,7 +228,7 @@ def _with_slopes(run: Run, first: _First, noise: NoiseModel) -> _First | None:
         slopes[found] = rise[straight]
         room[found] = step
         step /= 2.0
-    return _agreed(first, slopes.reshape(k, _PLACES, 2, -1), room.reshape(k, _PLACES))
+    return _agreed(first, slopes.reshape(k, TRIES + 1, 2, -1), room.reshape(k, -1))
 
 
 def _agreed(first: _First, slopes: FloatArray, room: FloatArray) -> _First | None:
@@ -241,7 +237,7 @@ def _agreed(first: _First, slopes: FloatArray, room: FloatArray) -> _First | Non
     for j, (unit, space) in enumerate(zip(slopes, room, strict=True)):
         good = space > 0
         size = np.linalg.norm(unit, axis=2)  # (places, side)
-        if 2 * np.count_nonzero(good) < _PLACES:
+        if 2 * np.count_nonzero(good) < len(good):
             return None
         best = int(np.argmax(np.where(good, space * size.max(axis=1), 0.0)))
         turn[j] = size[best, 1] > size[best, 0]

@@ -38,11 +38,6 @@ DENSE = 700
 the form that cannot lose positivity, pieces are chosen one by one."""
 
 
-_DEPENDENT = 1e-3
-"""Smallest singular value of outputs, over their largest, below which they count as dependent:
-errors would grow by its inverse, as much as gradients of one line differ in precision."""
-
-
 def design_rows(on: BoolArray, outputs: FloatArray) -> FloatArray:
     """Return the rows that map theta to gradients, ``(n, m, m + k)``.
 
@@ -66,7 +61,8 @@ def split_gaps(chosen: IntArray, outputs: FloatArray, std: FloatArray) -> IntArr
 
     Gradients differ by ``sum u_j w_j`` over the units between them, which tells all ``w_j`` if
     the ``u_j`` are independent: not those of more units than outputs, nor of the two kinks of
-    one clipped unit, which are opposite. Such a gap is split at its most precise piece.
+    one clipped unit, which are opposite. Such a gap is split at its most precise piece. Errors
+    grow by the outputs' condition: it may cost a quarter of the digits.
 
     Parameters
     ----------
@@ -77,13 +73,14 @@ def split_gaps(chosen: IntArray, outputs: FloatArray, std: FloatArray) -> IntArr
     std
         Deviation that a gradient would have, ``(k + 1, m)``.
     """
+    least = np.finfo(np.float64).eps ** 0.25
     open_, done = [(int(a), int(b)) for a, b in itertools.pairwise(chosen)], set(chosen)
     while open_:
         first, last = open_.pop()
         if last - first < 2:
             continue
         values = np.linalg.svd(outputs[:, first:last], compute_uv=False)
-        if last - first > len(values) or values[-1] < _DEPENDENT * values[0]:
+        if last - first > len(values) or values[-1] < least * values[0]:
             middle = first + 1 + int(np.argmin(std[first + 1 : last].max(axis=1)))
             done.add(middle)
             open_ += [(first, middle), (middle, last)]
