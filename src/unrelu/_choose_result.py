@@ -100,7 +100,7 @@ def in_its_own_form(result: RecoveryResult) -> RecoveryResult:
         return result
     if isinstance(result, LeakyResult):
         form = layers_in_own_form(network)
-    elif isinstance(network, ReLUNetwork) and network.depth == 2 and network.skip is not None:
+    elif isinstance(network, ReLUNetwork) and network.depth == 2:
         form = in_own_form(network)
     else:
         return result

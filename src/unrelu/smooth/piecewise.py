@@ -95,14 +95,16 @@ def in_own_form(network: Network, *, tolerance: float = EXACT) -> OwnForm:
         network, "relu", "ReLUs" + ("" if network.skip is None else " and a skip term")
     )
     norms = np.linalg.norm(network.weights[0], axis=1)
-    if network.skip is None or len(norms) == 0 or not norms.min() > 0:
+    if len(norms) == 0 or not norms.min() > 0:
         return plain
     units = _Sum(
         network.weights[0] / norms[:, None],
         network.biases[0] / norms,
         network.weights[1] * norms,
         network.biases[1],
-        network.skip,
+        np.zeros((network.output_dim, network.input_dim))
+        if network.skip is None
+        else network.skip,
     )
     for attempt in (_as_clipped, _as_leaky):
         form = attempt(units, tolerance)
