@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from unrelu import InvalidInput, ReLUNetwork, diagnose, planted
+from unrelu.networks import Network
 from unrelu.oracles import Cast, Labels, NetworkOracle, Noisy, Rounded, Softmax, connect
 
 SEEDS = range(8)
@@ -156,3 +157,23 @@ def test_a_network_that_is_flat_at_most_inputs_is_not_noisy():
     for seed in range(10):
         # Rounding of answers of about 0.1.
         assert diagnose(flat, rng=seed).noise < 1e-14
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_single_precision_tells_smooth_from_kinked(seed):
+    plain = planted.random_network(64, 32, 10, rng=seed)
+    for name in ("tanh", "gelu"):
+        smooth = Network(plain.weights, plain.biases, name)
+        assert diagnose(NetworkOracle(smooth, dtype="float32"), rng=seed).piecewise_linear is False
+    for network in (plain, planted.random_network(30, 100, 2, rng=seed, gain=3.0)):
+        for oracle in (NetworkOracle(network, dtype="float32"), NetworkOracle(network)):
+            assert diagnose(oracle, rng=seed).piecewise_linear is not False
+            assert diagnose(Softmax(oracle), rng=seed).piecewise_linear is not False
+
+
+def test_probabilities_that_long_steps_saturate_are_looked_at_over_short_ones():
+    plain = planted.random_network(20, 30, 5, rng=1, gain=2.0)
+    steep = Network([plain.weights[0], 3.0 * plain.weights[1]], plain.biases, "tanh")
+    found = diagnose(Softmax(NetworkOracle(steep)), rng=1)
+    assert found.kind == "probabilities"
+    assert found.piecewise_linear is False

@@ -81,9 +81,12 @@ def test_a_spline_is_evaluated_but_not_exported(tmp_path):
         network.to_sklearn()
 
 
-@pytest.mark.parametrize("name", ["relu", "tanh", "logistic"])
+SUMS = ["relu", "leaky_relu", "abs", "hard_tanh", "relu6", "hard_sigmoid"]
+
+
+@pytest.mark.parametrize("name", [*SUMS, "tanh", "logistic"])
 def test_scikit_learn_predicts_the_same(name):
-    network = planted(name, outputs=3, skip=name == "relu")
+    network = planted(name, outputs=3, skip=name in SUMS)
     model = network.to_sklearn()
     np.testing.assert_allclose(model.predict(X), network(X), rtol=0, atol=ROUNDING)
     classes = ["ant", "bee", "cat"]

@@ -43,6 +43,7 @@ METHODS: tuple[Callable[[Facts], Offer | None], ...] = (
     extraction.noisy_answers,
     extraction.two_hidden_noisy,
     extraction.in_a_box,
+    extraction.leaky_layers,
     extraction.any_depth,
     labels.network_of_labels,
     smooth.smooth_layer,

@@ -11,11 +11,12 @@ from unrelu._choose_plan import ExtractionPlan
 from unrelu._types import FloatArray
 from unrelu.core.frame import Frame
 from unrelu.core.record import Remembered
+from unrelu.extraction.leaky import LeakyResult
 from unrelu.extraction.three_layer import ThreeLayerResult
 from unrelu.lines.facts import Facts
 from unrelu.networks import ReLUNetwork
 from unrelu.result import Provenance, RecoveryResult, Status
-from unrelu.smooth.piecewise import in_own_form
+from unrelu.smooth.piecewise import in_own_form, layers_in_own_form
 from unrelu.span.algorithm import SpanResult
 
 __all__ = [
@@ -95,11 +96,14 @@ def with_first_layer(result: RecoveryResult, facts: Facts) -> RecoveryResult:
 def in_its_own_form(result: RecoveryResult) -> RecoveryResult:
     """Return ReLUs that are another piecewise linear activation in disguise as that."""
     network, certificate = result.network, result.certificate
-    if not result.success or certificate is None or not isinstance(network, ReLUNetwork):
+    if not result.success or certificate is None or network is None:
         return result
-    if network.depth != 2 or network.skip is None:
+    if isinstance(result, LeakyResult):
+        form = layers_in_own_form(network)
+    elif isinstance(network, ReLUNetwork) and network.depth == 2:
+        form = in_own_form(network)
+    else:
         return result
-    form = in_own_form(network)
     if form.recognised == "relu" or form.difference * certificate.scale > certificate.tolerance:
         return result
     return dataclasses.replace(

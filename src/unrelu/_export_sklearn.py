@@ -14,6 +14,7 @@ from unrelu.networks import Network
 __all__ = ["network_to_sklearn", "parts_from_sklearn"]
 
 _NAMES = {"relu": "relu", "tanh": "tanh", "logistic": "logistic"}  # ours: theirs
+_SUMS = {"relu", "leaky_relu", "abs", "hard_tanh", "relu6", "hard_sigmoid"}  # of ReLUs
 
 
 def parts_from_sklearn(
@@ -42,10 +43,12 @@ def network_to_sklearn(network: Network, classes: ArrayLike | None) -> Any:
     from sklearn.preprocessing import LabelBinarizer
 
     names = {phi.name for phi in network.activations} or {"relu"}
+    if names != {"relu"} and names <= _SUMS:
+        network, names = _as_relus(network), {"relu"}
     if len(names) > 1 or not names <= _NAMES.keys():
         raise InvalidInput(
             f"scikit-learn has no MLP with {network.activation_names}: one of "
-            f"{', '.join(_NAMES)} in all hidden layers can be expressed"
+            f"{', '.join(_NAMES)} in all hidden layers can be expressed, or sums of ReLUs"
         )
     weights, biases = _without_skip(network)
     labels = None if classes is None else np.unique(np.asarray(classes))
@@ -67,6 +70,28 @@ def network_to_sklearn(network: Network, classes: ArrayLike | None) -> Any:
         estimator._label_binarizer = LabelBinarizer().fit(labels)
         estimator.classes_ = estimator._label_binarizer.classes_
     return estimator
+
+
+def _as_relus(network: Network) -> Network:
+    """Return a network of piecewise linear units as one of ReLUs, two for each unit.
+
+    ``phi(z) = [z] - a [-z]`` for a slope a below zero, ``[z + 1] - [z - 1] - 1`` for a hard tanh.
+    """
+    network = network.usual()
+    weights, biases = list(network.weights), list(network.biases)
+    for layer, phi in enumerate(network.activations):
+        w, b, above = weights[layer], biases[layer], weights[layer + 1]
+        if phi.name == "relu":
+            continue
+        if phi.name == "hard_tanh":
+            weights[layer], biases[layer] = np.concatenate([w, w]), np.append(b + 1.0, b - 1.0)
+            weights[layer + 1] = np.concatenate([above, -above], axis=1)
+            biases[layer + 1] = biases[layer + 1] - above.sum(axis=1)
+            continue
+        slope = -1.0 if phi.name == "abs" else phi.parameters[..., 0]
+        weights[layer], biases[layer] = np.concatenate([w, -w]), np.append(b, -b)
+        weights[layer + 1] = np.concatenate([above, -above * slope], axis=1)
+    return Network(weights, biases, "relu", network.skip)
 
 
 def _without_skip(network: Network) -> tuple[list[FloatArray], list[FloatArray]]:

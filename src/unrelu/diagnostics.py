@@ -97,7 +97,7 @@ def diagnose(
     if kind not in {"labels", "constant"}:
         if kind == "probabilities":
             # A softmax bends everywhere; log-odds bend only where the network does.
-            seconds, floor = _as_log_odds(near, ends, noise)
+            seconds, floor = _as_log_odds(near, ends, noise, options)
         else:
             seconds, floor = _second_differences(near, ends), np.full(len(near), noise)
         bend_step, piecewise = _bends(seconds, floor, seen.scale, options)
@@ -251,19 +251,27 @@ def _quietest(middle: FloatArray, ends: FloatArray, options: DiagnosisConfig) ->
 
 
 def _as_log_odds(
-    middle: FloatArray, ends: FloatArray, noise: float
+    middle: FloatArray, ends: FloatArray, noise: float, options: DiagnosisConfig
 ) -> tuple[FloatArray, FloatArray]:
-    """Return second differences of log-odds, and their noise, where unsaturated."""
+    """Return second differences of log-odds, and their noise, where unsaturated.
+
+    Steps as long as a typical coordinate, and longer, may end where a probability is nothing
+    but rounding: short ones tell.
+    """
     p = np.concatenate([middle[None], ends.reshape(-1, *middle.shape)])
     if p.shape[2] == 1:
         p = np.concatenate([p, 1.0 - p], axis=2)
-    smallest = p.min(axis=(0, 2))
+    short = np.append(True, np.repeat(np.asarray(options.steps) < 1.0, 2))
+    smallest = p[short].min(axis=(0, 2))
     usable = smallest > np.sqrt(noise)  # log(p) keeps half of the digits there
     with np.errstate(divide="ignore"):
         logs = np.log(np.where(p > 0, p, 1.0))[:, usable]
     odds = logs[:, :, 1:] - logs[:, :, :1]
     shape = (*ends.shape[:2], *odds.shape[1:])
-    return _second_differences(odds[0], odds[1:].reshape(shape)), 2 * noise / smallest[usable]
+    seconds = _second_differences(odds[0], odds[1:].reshape(shape))
+    # The shortest steps show noise alone, of logarithms near their end more than was measured.
+    shown = seconds[-2:].max(axis=0) / np.sqrt(6.0)
+    return seconds, np.maximum(2 * noise / smallest[usable], shown)
 
 
 def _bends(
@@ -281,18 +289,30 @@ def _bends(
     # step, at nearly every point; a piecewise linear one's drop to zero, or by 10. Where
     # even a small step meets many kinks only the drop to zero tells.
     floor = 2.0 * AGREES * noise
-    near = [i for i in range(len(options.steps) - 1) if options.steps[i] < 0.5]
+    near = [i for i in range(len(options.steps) - 1) if options.steps[i] < 1.0]
     could = seconds[near] > 3.0 * 100.0 * floor
     dropped = could & (seconds[[i + 1 for i in near]] <= floor)
     telling = np.count_nonzero(could.any(axis=0))
     if telling >= 3:
         return bend, bool(np.count_nonzero(dropped.any(axis=0)) > 0.3 * telling)
     medians = np.median(seconds, axis=1)
-    small = [i for i in often if options.steps[i] < 0.5]
+    small = [i for i in often if options.steps[i] < 1.0]
     if len(small) < 2:
-        return bend, True
+        return bend, not (small and _falls_evenly(seconds[small[0] - 1], seconds[small[0]]))
     rates = np.log10(medians[small[:-1]] / medians[small[1:]])
     return bend, not bool(np.median(rates) > 1.7)
+
+
+def _falls_evenly(wide: FloatArray, narrow: FloatArray) -> bool:
+    """Whether second differences fall by 100, within a factor of two, at nearly every point.
+
+    Single precision leaves one small step above the noise, and the one ten times as long beside
+    it. Kinks are met by chance: where there are few, most points lose all of them on the way,
+    where there are many, their numbers and signs differ from point to point.
+    """
+    with np.errstate(divide="ignore"):
+        rates = np.log10(wide / narrow)
+    return bool(np.mean(np.abs(rates - 2.0) < np.log10(2.0)) > DiagnosisConfig().still)
 
 
 def _locally_constant(

@@ -11,6 +11,7 @@ from unrelu.lines.gates import (
     refit_outputs,
     select_pieces,
     solve_pieces,
+    split_gaps,
     update,
 )
 
@@ -118,3 +119,17 @@ def test_outputs_are_refitted_from_gradients():
     found = refit_outputs(on, gradients, std, w, jumps, np.full((k, m), 1e-6), speed)
     # The jumps' 1e-3 enters with weight (1e-9 / 1e-3)^2: nothing; rounding remains.
     np.testing.assert_allclose(found, u, atol=1e-9)
+
+
+def test_gaps_are_split_where_outputs_depend_on_each_other():
+    rng = np.random.default_rng(0)
+    outputs = rng.normal(size=(3, 9))
+    outputs[:, 5] = -outputs[:, 4]  # the two kinks of a clipped unit
+    outputs /= np.linalg.norm(outputs, axis=0)
+    std = np.ones((10, 3))
+    chosen = split_gaps(np.array([0, 3, 6, 9]), outputs, std)
+    assert set(chosen) >= {0, 3, 5, 6, 9}  # between the two kinks
+    assert list(split_gaps(np.array([0, 3]), outputs, std)) == [0, 3]
+    # Four units between two gradients of three outputs: the most precise piece between.
+    std[2] = 0.1
+    assert list(split_gaps(np.array([0, 4]), outputs, std)) == [0, 2, 4]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from unrelu import Status, compare, planted
+from unrelu import Status, compare, extract, planted
 from unrelu.core.activations import SMOOTH, activation
 from unrelu.networks import Network
 from unrelu.oracles import connect
@@ -13,6 +13,7 @@ from unrelu.oracles.adapters import NetworkOracle
 from unrelu.oracles.wrappers import Softmax
 from unrelu.result import RecoveryResult
 from unrelu.smooth.algorithm import SmoothResult, extract_smooth
+from unrelu.smooth.config import SmoothConfig
 from unrelu.smooth.fit import fit_layer, solve_outputs
 
 
@@ -136,7 +137,7 @@ def other(kind, seed):
     ("kind", "says"),
     [
         ("two layers", "share no basis"),
-        ("LayerNorm", "share no basis"),
+        ("LayerNorm", "LayerNorm on the hidden layer"),
         ("LayerNorm first", "LayerNorm comes first"),
         ("relu", "extract_two_layer"),
         ("affine", "affine"),
@@ -218,3 +219,31 @@ def test_the_fit_converges_to_the_planted_layer():
     noisy = y + 1e-3 * g.normal(size=y.shape)
     fit = fit_layer(x, noisy, np.full(120, 1e-3), *start, phi, skip=False)
     assert fit.rms == pytest.approx(1.0, abs=0.15)  # 220 answers: one in 21
+
+
+def test_a_span_says_what_was_seen_of_a_smooth_layer():
+    result = extract(connect(other("LayerNorm first", 3), input_dim=6), rng=3)
+    assert result.status is Status.ASSUMPTION_VIOLATED
+    assert "LayerNorm comes first" in result.message
+    assert "span of the first layer" in result.message
+
+
+def test_units_that_bend_on_one_side_show_at_the_mirror_image():
+    """Two places of ten outputs leave a quarter of ELUs unseen; their images show them."""
+    truth = network_of("elu", (14, 10, 8), 31)
+    result = extract_smooth(NetworkOracle(truth), rng=2)
+    assert result.success, result.message
+    assert result.activation == "elu"
+    # A fit to answers of 1e-16, amplified by the condition of the layer.
+    assert compare(result.network, truth).max_parameter_error < 1e-8
+
+
+def test_held_out_answers_that_are_not_explained_become_data():
+    """Of more units than inputs a fit to as many answers as parameters is loose far out."""
+    truth = network_of("tanh", (4, 24, 1), 5)
+    result = extract_smooth(NetworkOracle(truth), rng=5)
+    fits = [stage for stage in result.stages if stage.name == "fit"]
+    if len(fits) > 1:  # the certificate that counts is a fresh one
+        assert result.stages[-1].name == "certificate"
+        assert result.queries.by_stage["certificate"] <= 2 * SmoothConfig().samples
+    assert result.success, result.message

@@ -12,10 +12,12 @@ from unrelu.core.explain import target_changed
 from unrelu.core.price import Price
 from unrelu.core.record import Remembered
 from unrelu.extraction.box import extract_in_box, price_in_box
+from unrelu.extraction.leaky import extract_leaky
 from unrelu.extraction.noisy import extract_from_noisy
 from unrelu.extraction.peel import extract_any_depth
 from unrelu.extraction.price import (
     price_any_depth,
+    price_leaky,
     price_noisy,
     price_three_layer,
     price_two_layer,
@@ -31,6 +33,7 @@ from unrelu.result import RecoveryResult, Status
 __all__ = [
     "any_depth",
     "in_a_box",
+    "leaky_layers",
     "noisy_answers",
     "price_of_three_layers",
     "price_of_two_layers",
@@ -41,7 +44,7 @@ __all__ = [
 
 TWO, THREE = "extract_two_layer", "extract_three_layer"
 NOISY, BOX, TWO_HIDDEN = "extract_from_noisy", "extract_in_box", "extract_two_hidden"
-ANY_DEPTH = "extract_any_depth"
+ANY_DEPTH, LEAKY = "extract_any_depth", "extract_leaky"
 
 MOSTLY = 0.7
 PARALLEL = 0.99
@@ -314,3 +317,26 @@ def _any_depth(
     facts: Facts, target: Remembered, rng: np.random.Generator, progress: Progress
 ) -> RecoveryResult:
     return extract_any_depth(target, answers=_answers(facts), rng=rng, progress=progress)
+
+
+def leaky_layers(facts: Facts) -> Offer | None:
+    """Offer two hidden layers of leaky units where hyperplanes of the first were found."""
+    deep, seen = facts.tried(THREE), facts.diagnosis
+    if not isinstance(deep, ThreeLayerResult) or facts.tried(LEAKY) is not None:
+        return None
+    if not 0 < deep.first_width <= seen.input_dim or deep.network is not None:
+        return None
+    if facts.rounded or facts.probabilities or target_changed(deep):
+        return None
+    return Offer(
+        LEAKY, "two hidden layers of leaky units",
+        f"no side of {deep.first_width} hyperplanes of the first layer is off", Merit.NETWORK,
+        price_leaky(deep.first_width, seen.output_dim, facts.hyperplanes),
+        functools.partial(_leaky, deep),
+    )  # fmt: skip
+
+
+def _leaky(
+    deep: ThreeLayerResult, target: Remembered, rng: np.random.Generator, progress: Progress
+) -> RecoveryResult:
+    return extract_leaky(target, deep, rng=rng, progress=progress)

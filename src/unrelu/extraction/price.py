@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from unrelu.core.price import UNSURE, Price, price_between
 
-__all__ = ["price_any_depth", "price_noisy", "price_three_layer", "price_two_layer"]
+__all__ = [
+    "price_any_depth",
+    "price_leaky",
+    "price_noisy",
+    "price_three_layer",
+    "price_two_layer",
+]
 
 
 def price_two_layer(
@@ -44,6 +50,13 @@ def price_three_layer(
     return price_between(
         price(max(1.0, hyperplanes / UNSURE)), price(max(1.0, hyperplanes * UNSURE))
     )
+
+
+def price_leaky(first: int, m: int, hyperplanes: float) -> Price:
+    """Return the price of slopes, of the layer above in an orthant, and of two certificates."""
+    low, high = price_two_layer(first, m, max(1.0, hyperplanes - first), orthant=True)
+    more = round(12_300.0 + 100.0 * first)
+    return low + more, high + more
 
 
 def price_any_depth(d: int, m: int, hyperplanes: float) -> Price:

@@ -27,6 +27,7 @@ from unrelu.lines.gates import (
     refit_outputs,
     select_pieces,
     solve_pieces,
+    split_gaps,
 )
 from unrelu.lines.gradients import GradientConfig, measure_gradients, orthogonal_directions
 from unrelu.lines.kinks import COMPANION, LineScan, Noise, find_kinks
@@ -323,7 +324,8 @@ def _chosen_pieces(outputs: FloatArray, rough: FloatArray, surplus: float) -> In
     if m == 1:
         return np.arange(k + 1)
     if m + k <= DENSE:
-        return select_pieces(design_rows(_gates(k), outputs), rough, surplus)
+        chosen = select_pieces(design_rows(_gates(k), outputs), rough, surplus)
+        return split_gaps(chosen, outputs, rough)
     step = max(1, int(m / surplus / 2.0))
     return np.unique(np.append(np.arange(0, k + 1, step), k))
 

@@ -59,7 +59,7 @@ from unrelu.smooth.config import SmoothConfig
 from unrelu.smooth.copies import spline_copy
 from unrelu.smooth.far import find_far_units
 from unrelu.smooth.fit import Layer
-from unrelu.smooth.layers import Found, Start, as_network, settle
+from unrelu.smooth.layers import Found, Start, as_network, fitted_again, settle
 from unrelu.smooth.norms import invariances
 from unrelu.smooth.profiles import Profile, fit_profile, measure_profiles, rank_activations
 from unrelu.smooth.rows import Rows, find_rows, span_of_rows
@@ -107,6 +107,7 @@ class _Progress:
     rows: Rows | None = None
     profiles: list[Profile] = dataclasses.field(default_factory=list)
     found: Found | None = None
+    data: tuple[FloatArray, FloatArray] | None = None
     layer: Layer | None = None
     phi: Activation | None = None
     certificate: Certificate | None = None
@@ -250,9 +251,9 @@ def _kinds(profiles: list[Profile]) -> str:
 
 def _fitted(run: SmoothRun, state: _Progress, starts: list[Start]) -> bool:
     """Fit all parameters from the starts; whether that explains all answers."""
-    data = _data(run, state, len(starts[0].weights))
+    state.data = _data(run, state, len(starts[0].weights))
     with run.stage("fit") as details:
-        state.found = settle(run, data, starts)
+        state.found = settle(run, state.data, starts)
         if state.found is None:
             return False
         details |= {state.found.phi.name: state.found.fit.rms}
@@ -289,10 +290,24 @@ def _data(run: SmoothRun, state: _Progress, width: int) -> tuple[FloatArray, Flo
 
 
 def _concluded(run: SmoothRun, state: _Progress) -> tuple[Status, str]:
-    """Certify a layer that explains all answers it was fitted to."""
-    found = state.found
+    """Certify a layer that explains all answers it was fitted to.
+
+    Held-out answers that it does not explain become data for another fit, and fresh ones are
+    asked: parameters that typical inputs hardly show may be off.
+    """
+    found, data = state.found, state.data
     assert found is not None
+    assert data is not None
     verdict = certify_layer(run, found.layer, found.phi)
+    if not verdict.agrees and verdict.error <= run.config.useful:
+        run.base.target.meter.rebook("certificate", "fit", run.base.stages[-1].queries)
+        with run.stage("fit") as details:
+            more = tuple(map(np.concatenate, zip(data, verdict.seen, strict=True)))
+            again = fitted_again(run, (more[0], more[1]), found)
+            details |= {found.phi.name: again.fit.rms}
+        if run.explains(again.fit.rms):
+            state.found = found = again
+            verdict = certify_layer(run, found.layer, found.phi)
     state.layer, state.phi = found.layer, found.phi
     state.certificate = verdict.certificate
     return _judged(run, found, verdict)

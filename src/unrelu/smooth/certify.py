@@ -22,13 +22,14 @@ class Verdict:
 
     ``agrees`` where every held-out point is within its tolerance, ``exact`` where the stated
     tolerance is what exactness within the noise asks for; ``error`` is the largest deviation at
-    typical inputs over the spread.
+    typical inputs over the spread; ``seen`` are the points and answers it saw.
     """
 
     certificate: Certificate
     agrees: bool
     exact: bool
     error: float
+    seen: tuple[FloatArray, FloatArray]
 
 
 def _others(run: SmoothRun, count: int) -> FloatArray:
@@ -89,4 +90,5 @@ def certify_layer(run: SmoothRun, layer: Layer, phi: Activation) -> Verdict:
         agrees=not over.any(),
         exact=bool((tolerances <= least).all()),
         error=float((largest / spread).max()),
+        seen=(points, answers),
     )

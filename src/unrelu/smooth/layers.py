@@ -12,7 +12,7 @@ from unrelu.networks import Network
 from unrelu.smooth.fit import Layer, LayerFit, fit_layer
 from unrelu.smooth.run import SmoothRun
 
-__all__ = ["Found", "Start", "as_network", "settle"]
+__all__ = ["Found", "Start", "as_network", "fitted_again", "settle"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,6 +108,13 @@ def settle(
     margin, runner_up = min(others, default=(np.inf, ""))
     fit = _without_affine_term(run, data, start.phi, fit)
     return Found(start.phi, fit, runner_up, float(margin))
+
+
+def fitted_again(run: SmoothRun, data: tuple[FloatArray, FloatArray], found: Found) -> Found:
+    """Return a layer fitted from where it is, to more answers."""
+    layer = found.layer
+    start = Start(found.phi, layer.weights, layer.biases, 0.0)
+    return dataclasses.replace(found, fit=_fit(run, data, start, skip=layer.linear is not None))
 
 
 def _without_affine_term(

@@ -1,4 +1,4 @@
-"""LayerNorm on the inputs, recognised by what it does not see."""
+"""LayerNorm on the inputs or on the hidden layer, recognised by what it does not see."""
 
 from __future__ import annotations
 
@@ -27,4 +27,25 @@ def invariances(run: SmoothRun) -> str:
         return "answers do not change with mean and scale of the input: LayerNorm comes first"
     if same:
         return "answers do not change with the scale of the input: it is normalised first"
+    if _normed_far_out(run):
+        return (
+            "far out answers change with the direction of the input, little by little, and not "
+            "with its length: LayerNorm on the hidden layer"
+        )
     return ""
+
+
+def _normed_far_out(run: SmoothRun) -> bool:
+    """Whether biases vanish far out, and what is left is normalised.
+
+    Units that saturate are constant there but for jumps: no small turn changes all answers.
+    """
+    small = run.config.trace
+    far = run.draw(run.config.hessians) / small**2
+    turned = far + small * run.draw(len(far)) / small**2
+    with run.stage("invariances"):
+        answers = run.ask(np.concatenate([far, 2.0 * far, turned]))
+    here, longer, turn = np.split(answers, 3)
+    change = np.abs(turn - here).max(axis=1)
+    least = np.maximum(np.abs(longer - here).max(axis=1), float(run.noise.max()))
+    return bool((change > run.config.margin * least).all())

@@ -20,12 +20,12 @@ import dataclasses
 import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
-from unrelu.core.activations import activation
+from unrelu.core.activations import Activation, activation
 from unrelu.core.explain import EXACT
 from unrelu.errors import InvalidInput
 from unrelu.networks import Network
 
-__all__ = ["OwnForm", "in_own_form"]
+__all__ = ["OwnForm", "in_own_form", "layers_in_own_form"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,14 +95,16 @@ def in_own_form(network: Network, *, tolerance: float = EXACT) -> OwnForm:
         network, "relu", "ReLUs" + ("" if network.skip is None else " and a skip term")
     )
     norms = np.linalg.norm(network.weights[0], axis=1)
-    if network.skip is None or len(norms) == 0 or not norms.min() > 0:
+    if len(norms) == 0 or not norms.min() > 0:
         return plain
     units = _Sum(
         network.weights[0] / norms[:, None],
         network.biases[0] / norms,
         network.weights[1] * norms,
         network.biases[1],
-        network.skip,
+        np.zeros((network.output_dim, network.input_dim))
+        if network.skip is None
+        else network.skip,
     )
     for attempt in (_as_clipped, _as_leaky):
         form = attempt(units, tolerance)
@@ -116,6 +118,42 @@ def in_own_form(network: Network, *, tolerance: float = EXACT) -> OwnForm:
         if difference <= tolerance:
             return dataclasses.replace(form, difference=difference)
     return plain
+
+
+def layers_in_own_form(network: Network) -> OwnForm:
+    """Recognise both layers of a network of leaky units whose second carries an affine term.
+
+    Parameters
+    ----------
+    network
+        Two hidden layers of leaky ReLUs with a slope for each unit; slopes of 1 in the second
+        are linear units, which carry what is affine.
+    """
+    first, second = (phi.parameters.ravel() for phi in network.activations)
+    low, name = _one_activation(first)
+    (w1, w, u), (b1, b, c) = network.weights, network.biases
+    line = second == 1.0
+    skip = u[:, line] @ w[line]
+    constant = c + u[:, line] @ b[line]
+    top = in_own_form(Network([w[~line], u[:, ~line]], [b[~line], constant], "relu", skip))
+    message = f"a first layer of {name}, a second of {top.message}"
+    if top.network.skip is not None:
+        return OwnForm(
+            Network(network.weights, network.biases, [low, network.activations[1]]), low.name,
+            f"{message}, of which linear units carry the affine term",
+        )  # fmt: skip
+    layers = [w1, *top.network.weights], [b1, *top.network.biases]
+    return OwnForm(Network(*layers, [low, *top.network.activations]), top.recognised, message)
+
+
+def _one_activation(slopes: FloatArray) -> tuple[Activation, str]:
+    """Return the activation of leaky units with given slopes, and its name in words."""
+    common = float(np.mean(slopes))
+    if np.ptp(slopes) > np.sqrt(EXACT):
+        return activation("leaky_relu", slopes), "leaky ReLUs with a slope each (PReLU)"
+    if abs(common + 1.0) <= np.sqrt(EXACT):
+        return activation("abs"), "absolute values"
+    return activation("leaky_relu", common), f"leaky ReLUs of slope {common:.6g}"
 
 
 def _as_leaky(units: _Sum, tolerance: float) -> OwnForm | None:

@@ -126,8 +126,11 @@ def find_rows(run: SmoothRun, basis: FloatArray) -> Rows:
     k, m = len(basis), run.oracle.output_dim
     least = max(2, -(-run.config.hessians // m))
     hessians = np.empty((0, k, k))
-    for _ in range(run.config.tries):
-        new, error = _hessians(run, basis, run.draw_wide(least))
+    places = np.empty((0, run.domain.dimension))
+    for turn in range(run.config.tries):
+        # What bends on one side of its hyperplane only (ELU) shows there, or at the mirror image.
+        places = -places if turn % 2 else run.draw_wide(least)
+        new, error = _hessians(run, basis, places)
         hessians = np.concatenate([hessians, new])
         if len(hessians) < 2:
             continue
@@ -155,7 +158,9 @@ def _diagonalised(
     start = jennrich(np.moveaxis(hessians, 0, 2), np.eye(k), run.rng, pairs=2 * run.config.profile)
     inner = joint_diagonalise(hessians, start)
     inverse = np.linalg.pinv(inner)
-    reduced = inverse.T @ hessians @ inverse
+    # Along directions of unit length errors are alike; a unit that bends nowhere has a long dual.
+    unit = inverse / np.linalg.norm(inverse, axis=0)
+    reduced = unit.T @ hessians @ unit
     diagonal = np.einsum("nii->ni", reduced)
     squares = np.sum(reduced**2, axis=(1, 2))
     off = np.sqrt(np.maximum(squares - np.sum(diagonal**2, axis=1), 0.0))

@@ -41,7 +41,10 @@ def span_of_values(facts: Facts) -> Offer | None:
         result.network is not None and result.copied for _, result in facts.attempts
     ):
         return None
-    if seen.piecewise_linear is False:
+    smooth = facts.tried("extract_smooth")
+    if smooth is not None:
+        reason = smooth.message  # what it saw that no layer explains: another layer, a norm
+    elif seen.piecewise_linear is False:
         reason = f"the answers bend smoothly everywhere ({facts.smooth_kind})"
     elif facts.attempts and facts.tried("learn_from_queries") is None:
         reason = "no network explains the answers"
