@@ -313,4 +313,10 @@ def any_depth(facts: Facts) -> Offer | None:
 def _any_depth(
     facts: Facts, target: Remembered, rng: np.random.Generator, progress: Progress
 ) -> RecoveryResult:
-    return extract_any_depth(target, answers=_answers(facts), rng=rng, progress=progress)
+    deep = facts.tried(THREE)
+    first = None
+    if isinstance(deep, ThreeLayerResult) and 0 < deep.first_width <= facts.diagnosis.input_dim:
+        first = deep.first_weights, deep.first_biases
+    return extract_any_depth(
+        target, answers=_answers(facts), first=first, rng=rng, progress=progress
+    )

@@ -76,7 +76,7 @@ from unrelu.extraction.deep_certify import DeepCertifyConfig, Verdict
 from unrelu.extraction.deep_numbers import TRIES
 from unrelu.extraction.deep_rows import Rows
 from unrelu.extraction.deep_session import Session
-from unrelu.extraction.peel_end import certified, close, contradicted, sharpen
+from unrelu.extraction.peel_end import LAST, MOSTLY, certified, close, explaining
 from unrelu.extraction.peel_find import complete, find_rows
 from unrelu.extraction.peel_layer import Layer
 from unrelu.extraction.peel_orient import EXPLAINED, orient
@@ -94,9 +94,6 @@ from unrelu.result import Certificate, Status
 
 __all__ = ["AnyDepthResult", "Ended", "extract_any_depth", "peel_over"]
 
-LAST, MOSTLY = 0.98, 0.5
-"""Part of the answers that a regression on a layer must explain for it to be the last; where
-nearly all kinks are explained, as many as gradients, most of the answers are enough."""
 MOST_LAYERS = 12
 """Hidden layers looked for at most."""
 LINES_EACH = TRIES
@@ -193,6 +190,7 @@ def extract_any_depth(
     *,
     depth: int | None = None,
     answers: AnswerKind = "auto",
+    first: tuple[FloatArray, FloatArray] | None = None,
     rng: RandomState = None,
     budget: int | None = None,
     progress: Progress | None = None,
@@ -209,6 +207,9 @@ def extract_any_depth(
     answers
         ``"probabilities"`` (of a softmax or logistic output) are worked on as
         log-odds; ``"auto"`` looks at a few answers.
+    first
+        Weights ``(k, d)`` and biases ``(k,)`` that an earlier attempt took for the first layer's;
+        they are tested like any others.
     rng
         Seed or generator; the same seed gives the same result.
     budget
@@ -242,6 +243,8 @@ def extract_any_depth(
     def steps() -> AnyDepthResult:
         try:
             session.look(answers, odds)
+            if first is not None:
+                peeling.suppose(*first)
             return _result(peeling, _begin(peeling) or _rounds(peeling, depth))
         except NotFinite:
             return stopped(Status.ASSUMPTION_VIOLATED, "some answers are not finite numbers")
@@ -304,7 +307,7 @@ def _rounds(run: Peeling, depth: int | None) -> Ended:
         if turn - since > PATIENCE:
             break
         if reached.closed is not None:
-            network, bad, good = _explaining(run, reached.closed)
+            network, bad, good = explaining(run, reached.closed, fit=turn % 3 == 2)
             run.network = network
             if len(bad) == 0 or turn + 1 == MOST_LINES or turn % PATIENCE == PATIENCE - 1:
                 verdict = certified(run, network)
@@ -332,20 +335,6 @@ def _numbers_known(layers: Sequence[Layer]) -> int:
     """Count weights, biases and signs."""
     weights = sum(int(row.known.sum()) for layer in layers for row in layer.rows)
     return weights + sum(int(np.count_nonzero(layer.signs)) for layer in layers)
-
-
-def _explaining(run: Peeling, closed: Closed) -> tuple[ReLUNetwork, FloatArray, FloatArray]:
-    """Return the network, fitted where that helps, and the inputs that it misses and explains.
-
-    Most answers are typical of what is known, and a fit to them is taken if it misses no more.
-    """
-    bad, good = contradicted(run, closed.network)
-    if closed.share >= LAST:
-        network = sharpen(run, closed)
-        missed, explained_ones = contradicted(run, network)
-        if len(missed) <= len(bad):
-            return network, missed, explained_ones
-    return closed.network, bad, good
 
 
 def _found(run: Peeling) -> list[Layer]:

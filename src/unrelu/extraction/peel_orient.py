@@ -78,7 +78,7 @@ def _orient_wide(run: Peeling, layer: Layer, prefix: Prefix) -> Orientation:
                 for s in surfaces
                 if len(s.members) > 1
             ]
-            run.read = [r for r in rows if r is not None]
+            run.read[1] = [r for r in rows if r is not None]
             break
         if len(run.traced) >= MOST_LINES:
             break

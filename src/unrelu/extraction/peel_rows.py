@@ -170,11 +170,12 @@ def refit_row(row: Row, prefix: Prefix, fresh: int | None = None) -> Row:
     fresh
         A weight that has just been found, and is less precise than the others.
     """
-    seen = prefix.view(row.places)
-    fine = seen.sure & ~(seen.on & ~row.known[:-1]).any(axis=1)
-    slope = np.linalg.norm(np.einsum("nwd,w->nd", seen.jacobian, row.theta[:-1]), axis=1)
+    z, states = prefix.states(row.places)
+    heights = np.where(states[-1], z, 0.0)
+    fine = prefix.sure(row.places) & ~(states[-1] & ~row.known[:-1]).any(axis=1)
+    slope = np.linalg.norm(prefix.pulled(states, states[-1] * row.theta[:-1]), axis=1)
     fine &= slope > 0.0
-    rows = np.concatenate([seen.heights, np.ones((len(slope), 1))], axis=1)[fine]
+    rows = np.concatenate([heights, np.ones((len(slope), 1))], axis=1)[fine]
     far = 1.0 + np.linalg.norm(row.places[fine], axis=1)
     rows = rows[:, row.known] / (PLACED_TO * slope[fine] * far)[:, None]
     theta = row.theta[row.known]
@@ -248,19 +249,18 @@ def onto_surface(
         on has a known weight.
     """
     x = starts.copy()
-    for _ in range(steps):
-        seen = prefix.view(x)
-        value = row.value(seen.heights)
-        slope = np.einsum("nwd,w->nd", seen.jacobian, row.theta[:-1])
+    for turn in range(steps + 1):
+        z, on = prefix.states(x)
+        value = row.value(np.where(on[-1], z, 0.0))
+        slope = prefix.pulled(on, on[-1] * row.theta[:-1])
+        if turn == steps:
+            break
         square = (slope**2).sum(axis=1)
         move = np.where(square > 0.0, value / np.maximum(square, 1e-300), 0.0)
         x = x - move[:, None] * slope
-    seen = prefix.view(x)
-    value = row.value(seen.heights)
-    slope = np.einsum("nwd,w->nd", seen.jacobian, row.theta[:-1])
     size = np.linalg.norm(slope, axis=1)
     reach = 1.0 + np.linalg.norm(x, axis=1)
-    fine = seen.sure & ~(seen.on & ~row.known[:-1]).any(axis=1)
+    fine = prefix.sure(x) & ~(on[-1] & ~row.known[:-1]).any(axis=1)
     fine &= (size > 0.0) & np.isfinite(value)
     with np.errstate(divide="ignore", invalid="ignore"):
         fine &= np.abs(value) / size <= 1e-12 * reach

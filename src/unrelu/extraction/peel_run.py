@@ -7,6 +7,7 @@ import numpy as np
 from unrelu._types import FloatArray
 from unrelu.extraction.deep_answers import Saturated, usable_line
 from unrelu.extraction.deep_layers import floored
+from unrelu.extraction.deep_numbers import FAINT
 from unrelu.extraction.deep_session import Session
 from unrelu.extraction.peel_few import where_few_are_on
 from unrelu.extraction.peel_layer import Layer
@@ -58,7 +59,8 @@ class Peeling:
     deepest
         Everything known, for kinks that need no gradients.
     read
-        Rows of the second layer that the signs of the first came with.
+        Rows that came otherwise than by crossings, by the number of layers below: of the first
+        layer from an earlier attempt, of the second with the signs of the first.
     """
 
     def __init__(self, session: Session) -> None:
@@ -67,9 +69,22 @@ class Peeling:
         self.gradients: list[Pieces] = []
         self.layers: list[Layer] = []
         self.prefix = self.deepest = Prefix(session.domain.dimension)
-        self.read: list[Row] = []
+        self.read: dict[int, list[Row]] = {}
         self.network: ReLUNetwork | None = None
         self.certificate: Certificate | None = None
+
+    def suppose(self, weights: FloatArray, biases: FloatArray) -> None:
+        """Take rows for the first layer's until they are tested: gradients cost less then."""
+        theta = np.column_stack([weights, biases])
+        theta /= np.linalg.norm(weights, axis=1, keepdims=True)
+        known = np.ones(theta.shape[1], dtype=bool)
+        feet = -theta[:, -1:] * theta[:, :-1]  # the points nearest to the origin
+        self.read[0] = [Row(t, known, FAINT, 1, x[None]) for t, x in zip(theta, feet, strict=True)]
+        layer = self.layer(0)
+        layer.rows = list(self.read[0])
+        layer.orient(np.ones(len(theta)))
+        self.prefix = self.deepest = layer.over(self.prefix)
+        layer.rows, layer.signs = [], np.empty(0)
 
     def trace_line(self) -> Traced | None:
         """Trace a line through typical inputs, or one where few units are on, in turn."""

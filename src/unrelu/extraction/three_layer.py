@@ -235,7 +235,7 @@ class _Search:
                     named = dataclasses.replace(ended, message=ended.message + PARALLEL)
                     return peeled if peeled.status is Status.RECOVERED else named
                 structural += failure.structural
-                if failure.final or structural > enough:
+                if failure.final or failure.deeper or structural > enough:
                     break
             except Saturated:
                 ended = Ended(Status.NUMERICAL_FAILURE, SATURATED)
