@@ -6,7 +6,7 @@ import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
 from unrelu.extraction.deep_certify import Verdict, certify_network
-from unrelu.extraction.deep_numbers import FINE, READ
+from unrelu.extraction.deep_numbers import FINE, PRECISE, READ
 from unrelu.extraction.deep_polish import polish
 from unrelu.extraction.peel_layer import Layer
 from unrelu.extraction.peel_run import Peeling
@@ -67,6 +67,22 @@ def _misses(
     return np.asarray((np.abs(network(x) - y) > allowed).any(axis=1))
 
 
+def _without_idle(run: Peeling, closed: Closed) -> Closed:
+    """Leave out units that count for nothing above them: what was taken for one is none."""
+    for i in range(run.prefix.depth, -1, -1):
+        layer, size = run.layers[i], np.linalg.norm(closed.network.weights[i + 1], axis=0)
+        idle = size[: len(layer.rows)] <= PRECISE * size.max()
+        if i < run.prefix.depth:  # a weight that is not known is no zero
+            idle &= np.all([row.known[:-1] for row in run.layers[i + 1].rows], axis=0)
+        units = np.flatnonzero(idle)
+        if len(units) and not idle.all():
+            closed = closed.without(i, units)
+            layer.without(units)
+            if i < run.prefix.depth:
+                run.layers[i + 1].over_fewer(units)
+    return closed
+
+
 def explaining(
     run: Peeling, closed: Closed, *, fit: bool
 ) -> tuple[ReLUNetwork, FloatArray, FloatArray]:
@@ -79,6 +95,8 @@ def explaining(
     far, good = contradicted(run, closed.network, READ)
     if len(far) and not fit:
         return closed.network, far, good
+    if len(far) == 0:
+        closed = _without_idle(run, closed)
     bad, good = contradicted(run, closed.network)
     if closed.share >= LAST:
         network = sharpen(run, closed)

@@ -29,7 +29,7 @@ def where_few_are_on(prefix: Prefix, typical: FloatArray, rng: np.random.Generat
     x = typical.copy()
     z, _ = prefix.last(x)
     n, w = z.shape
-    few = rng.integers(1, max(2, w // 2), size=(n, 1))
+    few = rng.geometric(0.5, size=(n, 1))  # one, half as often two, and so on
     on = np.argsort(rng.random((n, w)), axis=1) < few
     sizes = z.std(axis=0) * np.exp(UNEVEN * rng.standard_normal((n, w)))
     wanted = np.where(on, sizes, -sizes)

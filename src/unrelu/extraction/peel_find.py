@@ -54,9 +54,12 @@ def find_rows(run: Peeling, layer: Layer, prefix: Prefix) -> int:
     layer.rows = [
         row if row is old else refit_row(row, prefix)
         for row, old in zip(
-            [r if r.known.all() else taken_in(r, open_ones, prefix) for r in grouped],
+            [
+                r if r.known.all() else taken_in(r, open_ones, prefix)
+                for r in grouped[: len(layer.rows)]
+            ],
             layer.rows,
-            strict=False,
+            strict=True,
         )
     ]
     fresh = [

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from unrelu._types import FloatArray
+from unrelu._types import FloatArray, IntArray
 from unrelu.extraction.deep_numbers import READ
 from unrelu.extraction.peel_rows import Row
 from unrelu.extraction.prefix import Prefix
@@ -75,6 +75,20 @@ class Layer:
     def stands_on(self, below: Layer) -> None:
         """Remember which units the rows are written in."""
         self.below = list(zip(below.rows, below.signs, strict=True))
+
+    def without(self, units: IntArray) -> None:
+        """Leave out rows."""
+        gone = set(units.tolist())
+        self.rows = [row for i, row in enumerate(self.rows) if i not in gone]
+        if len(self.signs):
+            self.signs = np.delete(self.signs, units)
+
+    def over_fewer(self, units: IntArray) -> None:
+        """Leave out units of the layer below."""
+        self.below = [b for i, b in enumerate(self.below) if i not in set(units.tolist())]
+        for i, row in enumerate(self.rows):
+            theta, known = np.delete(row.theta, units), np.delete(row.known, units)
+            self.rows[i] = dataclasses.replace(row, theta=theta, known=known)
 
     def signs_before(self) -> FloatArray:
         """Return the rows' signs as far as gradients told them, ``(n,)``, else 0."""

@@ -87,8 +87,8 @@ class Peeling:
         layer.rows, layer.signs = [], np.empty(0)
 
     def trace_line(self) -> Traced | None:
-        """Trace a line through typical inputs, or one where few units are on, in turn."""
-        if self.prefix.depth and len(self.traced) % 2:
+        """Trace a line through typical inputs, or, twice as often, one where few units are on."""
+        if self.prefix.depth and len(self.traced) % 3:
             ends = where_few_are_on(
                 self.prefix, self.session.domain.draw(2, self.session.rng), self.session.rng
             )

@@ -49,12 +49,13 @@ def _meeting(
         unit's height stays, and how far to look along them.
     """
     known = np.where(row.known[:-1], row.theta[:-1], 0.0)
-    alone = np.broadcast_to(np.eye(prefix.width)[unit], (len(starts), prefix.width))
+    alone = np.zeros((len(starts), prefix.width))
+    alone[:, unit] = 1.0
     x = starts.copy()
     for turn in range(steps + 1):
         z, states = prefix.states(x)
         on = states[-1]
-        gate, slope = prefix.pulled(states, alone), prefix.pulled(states, on * known)
+        gate, slope = prefix.pulled(states, alone), prefix.pulled(states, np.where(on, known, 0.0))
         length = np.linalg.norm(gate, axis=1)
         above = BEYOND * length * (1.0 + np.linalg.norm(x, axis=1))
         off = np.stack([z[:, unit] - above, (z * on) @ known + row.theta[-1]], axis=1)
