@@ -48,7 +48,8 @@ Units that are hard
   the way from there to an input that fits is traced; it crosses the missing surface. Every
   other line goes where few units of the last known layer are on: of units whose weights are
   mostly of one sign it crosses the surfaces that no typical input comes near
-  (:mod:`unrelu.extraction.peel_few`).
+  (:mod:`unrelu.extraction.peel_few`). Where nothing new is found, lines go along the axes of
+  that layer's outputs, one after the other: they cross whatever can be off.
 - A weight between two units that are never on together at the surface: in the last hidden
   layer a regression tells which side the row is on there, and the weight; below it nothing is
   read, tested or fitted at inputs where that weight counts.
@@ -321,6 +322,8 @@ def _rounds(run: Peeling, depth: int | None) -> Ended:
                     bad, good = verdict.points[over > 1.0], verdict.points[over <= 1.0]
         if turn % 3 < 2 and len(bad) and len(good):
             run.between(bad, good)
+        elif turn - since == TRIES:
+            run.trace_axes()
         else:
             run.trace_line()
     message = ("" if verdict is None else verdict.message) or reached.message or _DISAGREE

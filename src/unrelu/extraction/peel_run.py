@@ -9,7 +9,7 @@ from unrelu.extraction.deep_answers import Saturated, usable_line
 from unrelu.extraction.deep_layers import floored
 from unrelu.extraction.deep_numbers import FAINT
 from unrelu.extraction.deep_session import Session
-from unrelu.extraction.peel_few import where_few_are_on
+from unrelu.extraction.peel_few import along_an_axis, where_few_are_on
 from unrelu.extraction.peel_layer import Layer
 from unrelu.extraction.peel_lines import (
     Crossings,
@@ -89,12 +89,22 @@ class Peeling:
     def trace_line(self) -> Traced | None:
         """Trace a line through typical inputs, or, twice as often, one where few units are on."""
         if self.prefix.depth and len(self.traced) % 3:
-            ends = where_few_are_on(
-                self.prefix, self.session.domain.draw(2, self.session.rng), self.session.rng
-            )
+            typical = self.session.domain.draw(4 * EACH, self.session.rng)
+            ends = where_few_are_on(self.prefix, typical, self.session.rng)[:2]
             if len(ends) == 2:
                 return self.trace_between(*ends)
         return self.trace(self.session.domain.line(self.session.rng, REACH))
+
+    def trace_axes(self) -> None:
+        """Trace lines on which one unit of the last known layer counts after the other.
+
+        They cross units above it that hardly any other line does.
+        """
+        for unit in range(self.prefix.width if self.prefix.depth else 0):
+            typical = self.session.domain.draw(4 * EACH, self.session.rng)
+            ends = along_an_axis(self.prefix, typical, unit, REACH)
+            if len(ends) == 2:
+                self.trace_between(*ends)
 
     def trace_between(self, start: FloatArray, end: FloatArray) -> Traced | None:
         """Trace the way from one input to another, and a little beyond both."""
