@@ -49,6 +49,13 @@ def layers_right(
     return right, said
 
 
+def _spurious(widths: tuple[int, ...], truth: ReLUNetwork) -> int:
+    """Count units beyond the target's; those that never switch are no unit of the function."""
+    if len(widths) != len(truth.hidden_widths):
+        return max(0, sum(widths) - sum(truth.hidden_widths))
+    return sum(max(0, w - t) for w, t in zip(widths, truth.hidden_widths, strict=True))
+
+
 def facts(
     truth: ReLUNetwork, seed: int, limit: float, *, probabilities: Any = None
 ) -> dict[str, Any]:
@@ -63,7 +70,7 @@ def facts(
     widths = result.findings().widths
     right, said = layers_right(result, truth)
     return {
-        "success": result.success and error <= limit,
+        "success": result.success and error <= limit and not _spurious(widths, truth),
         "status": result.status.name,
         "message": "" if result.success else result.message,
         "error": error,
@@ -74,6 +81,7 @@ def facts(
         "parameters": truth.parameters,
         "widths": "-".join(map(str, widths)),
         "true_widths": int(widths == tuple(truth.hidden_widths)),
+        "spurious": _spurious(widths, truth),
         "layers_right": right,
         "layers_said": said,
         "two_layers": int(right >= 2),
