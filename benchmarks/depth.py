@@ -8,8 +8,8 @@ input, classifiers trained on digits and on MNIST, parallel first-layer rows and
 weights. ``ratio`` is queries over parameters, the certificate's excluded; ``error`` is max
 |f - f^| over 10,000 Gaussian inputs over std(f), f being the log-odds where answers are
 probabilities. A success has no unit that the target has not. ``cpu_seconds`` is the time of
-the one thread used, the target's answers included. In the degenerate rows a success is a network that
-agrees, or a status that names what is degenerate.
+the one thread used, the target's answers included. In the degenerate rows a success
+is a network that agrees, or a status that names what is degenerate.
 """
 
 from __future__ import annotations
