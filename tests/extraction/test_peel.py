@@ -386,6 +386,15 @@ def test_units_that_count_for_nothing_are_left_out() -> None:
     assert _without_idle(run, bare).network.hidden_widths == (5, 4)  # type: ignore[arg-type]
 
 
+def test_parallel_rows_are_counted() -> None:
+    network = planted.random_network(6, 4, 1, rng=0)
+    layer = Layer(rows=true_rows(network, 0))
+    assert layer.parallel == 0
+    other = layer.rows[1].theta * np.append(-np.ones(6), 0.3)
+    layer.rows.append(dataclasses.replace(layer.rows[1], theta=other))
+    assert layer.parallel == 1
+
+
 def test_rows_of_an_earlier_attempt_are_tested() -> None:
     truth = planted.random_network(8, 6, 5, 1, rng=2)
     g = np.random.default_rng(3)

@@ -380,4 +380,11 @@ def _told(layers: list[Layer]) -> str:
         f"{'signs known' if layer.oriented else 'signs open'})"
         for i, layer in enumerate(layers)
     ]
-    return "found: " + ", ".join(parts)
+    told = "found: " + ", ".join(parts)
+    pairs = layers[0].parallel
+    if pairs:
+        told += (
+            f"; {pairs} pairs of rows of layer 1 are parallel: one of each may be a unit of the "
+            "next layer that sees only the other, which queries cannot tell"
+        )
+    return told

@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 
 from unrelu._types import FloatArray, IntArray
-from unrelu.extraction.deep_numbers import READ
+from unrelu.extraction.deep_numbers import FAINT, READ
 from unrelu.extraction.peel_rows import Row
 from unrelu.extraction.prefix import Prefix
 
@@ -103,6 +103,13 @@ class Layer:
     def oriented(self) -> bool:
         """Whether every sign is known."""
         return len(self.signs) == len(self.rows) > 0 and bool((self.signs != 0.0).all())
+
+    @property
+    def parallel(self) -> int:
+        """Pairs of rows with the same weights, up to their sign."""
+        weights = self.arrays()[0]
+        weights = weights / np.linalg.norm(weights, axis=1, keepdims=True)
+        return int(np.count_nonzero(np.abs(np.triu(weights @ weights.T, 1)) > 1.0 - FAINT))
 
     @property
     def missing(self) -> int:
