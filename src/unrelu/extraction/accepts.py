@@ -95,6 +95,8 @@ def two_layers(facts: Facts) -> Offer | None:
         merit = Merit.RETRY
         if _clustered(deep, facts.hyperplanes):
             reason = "many of the first layer's nearly coincide"
+        elif not facts.rounded and facts.tried(ANY_DEPTH) is None:
+            return None  # several layers that hardly bend come before a cluster nobody saw
         elif look is not None and look.deeper == 1 and look.first >= FEW:
             reason = "two hidden layers do not explain the answers"
         else:
