@@ -321,7 +321,7 @@ class OrthantSearch:
     @property
     def bends(self) -> bool:
         """Whether most hyperplanes seen bend: there is more than one hidden layer."""
-        return self.refused > self.config.bent
+        return self.refused > self.config.bent and bool(np.isinf(self.ends).all())
 
     def clean(self) -> None:
         """Drop traces, and join what shares a hyperplane."""

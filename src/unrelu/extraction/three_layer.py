@@ -237,6 +237,7 @@ class _Search:
                 structural += failure.structural
                 # Rows that depend on each other do so from every start.
                 same = failure.deeper or failure.status is Status.ILL_CONDITIONED
+                same &= not self.session.oracle.log_odds
                 if failure.final or same or structural > enough:
                     break
             except Saturated:
