@@ -103,16 +103,6 @@ def test_three_hidden_layers_are_peeled():
     assert np.abs(result.network(x) - truth(x)).max() <= 1e-9 * truth(x).std()
 
 
-@pytest.mark.slow
-def test_layers_that_were_peeled_are_told():
-    # A unit of its second layer is on at every input: nothing shows its row.
-    truth = random_network(20, 10, 10, 10, 1, rng=71003)
-    result = extract(truth, rng=71003)
-    assert result.status is Status.PARTIAL
-    assert result.findings().widths[:1] == (10,)
-    assert "layer 1 with 10 units" in result.message
-
-
 def test_coarse_deeper_targets_give_their_span_and_first_layer(tmp_path):
     truth = random_network(10, 5, 5, 5, 1, rng=0)
     result = extract(Rounded(connect(truth), 9), rng=0)
