@@ -1,30 +1,31 @@
 """Two hidden layers at the sizes that people deploy, and beside the assumptions.
 
+Everything goes through the public ``extract`` with its default options.
+
 Random networks with weights N(0, 1/fan-in) and biases N(0, 0.25) up to 109,386 parameters,
 the growth of the time with the number of parameters at 2k-k-k-1, first layers wider than the
 input, classifiers trained on digits and on MNIST, parallel first-layer rows and integer
 weights. ``ratio`` is queries over parameters, the certificate's excluded; ``error`` is max
 |f - f^| over 10,000 Gaussian inputs over std(f), f being the log-odds where answers are
-probabilities. A success has the target's own widths. ``cpu_seconds`` is the time of the one
-thread used, the target's answers included. In the degenerate rows a success is a network that
-agrees, or a status that names what is degenerate.
+probabilities. A success has no unit that the target has not. ``cpu_seconds`` is the time of
+the one thread used, the target's answers included. In the degenerate rows a success
+is a network that agrees, or a status that names what is degenerate.
 """
 
 from __future__ import annotations
 
 import os
-import resource
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from benchmarks._depth import facts
 from benchmarks._three_layer_kinds import target
 from benchmarks.harness import NotHereError, Row, main
-from benchmarks.three_layer import error_of, facts
-from unrelu import planted
+from benchmarks.three_layer import error_of
+from unrelu import extract, planted
 from unrelu.datasets import MNIST_ENVIRONMENT, load_mnist
-from unrelu.extraction.three_layer import extract_three_layer
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles import connect
 
@@ -33,31 +34,16 @@ NAMES = ("parallel", "dependent", "same hyperplane", "integer")
 """A status that names a degeneracy holds one of these words."""
 
 
-def sized(truth: ReLUNetwork, seed: int, limit: float, **more: Any) -> dict[str, Any]:
-    """Extract, and hold the widths found to the target's own."""
-    outcome = facts(truth, seed, limit, **more)
-    widths = outcome["first_width"], outcome["second_width"]
-    outcome["true_widths"] = int(widths == tuple(truth.hidden_widths))
-    outcome["parameters"] = truth.parameters
-    outcome["memory_gib"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    return outcome
-
-
 def run_size(seed: int, *, shape: tuple[int, ...], limit: float) -> dict[str, Any]:
-    outcome = sized(planted.random_network(*shape, rng=seed), seed, limit)
-    return outcome | {"success": outcome["success"] and bool(outcome["true_widths"])}
-
-
-def run_wide(seed: int, *, shape: tuple[int, ...], limit: float) -> dict[str, Any]:
-    return sized(planted.random_network(*shape, rng=seed), seed, limit)
+    return facts(planted.random_network(*shape, rng=seed), seed, limit)
 
 
 def run_digits(seed: int, *, hidden: tuple[int, int], probabilities: bool) -> dict[str, Any]:
     truth, model = planted.digits_classifier(*hidden, rng=seed)
     if not probabilities:
-        return sized(truth, seed, 1e-8)
+        return facts(truth, seed, 1e-8)
     oracle = connect(model.predict_proba, input_dim=64, output_dim=10)
-    return sized(truth, seed, 1e-8, probabilities=oracle)
+    return facts(truth, seed, 1e-8, probabilities=oracle)
 
 
 def run_mnist(seed: int, *, hidden: tuple[int, int], limit: float) -> dict[str, Any]:
@@ -70,8 +56,8 @@ def run_mnist(seed: int, *, hidden: tuple[int, int], limit: float) -> dict[str, 
     images = load_mnist(folder)
     model = MLPClassifier(hidden, random_state=seed, max_iter=5, batch_size=200)
     with np.errstate(all="ignore"):
-        model.fit(images.train_x, images.train_y)
-    return sized(ReLUNetwork.from_sklearn(model), seed, limit)
+        model.fit(images.x_train, images.y_train)
+    return facts(ReLUNetwork.from_sklearn(model), seed, limit)
 
 
 def integer_weights(*shape: int, seed: int) -> ReLUNetwork:
@@ -89,8 +75,9 @@ def run_degenerate(seed: int, *, kind: str) -> dict[str, Any]:
         oracle: Any = connect(truth)
     else:
         truth, oracle = target(kind, seed)
-    result = extract_three_layer(oracle, rng=seed)
-    error = error_of(result.network, truth, seed)
+    result = extract(oracle, rng=seed)
+    network = result.network if isinstance(result.network, ReLUNetwork) else None
+    error = error_of(network, truth, seed)
     recovered = result.success and error <= 1e-5
     named = any(word in result.message for word in NAMES)
     return {
@@ -98,6 +85,7 @@ def run_degenerate(seed: int, *, kind: str) -> dict[str, Any]:
         "recovered": int(recovered),
         "named": int(named),
         "status": result.status.name,
+        "message": "" if recovered else result.message,
         "error": error if recovered else 0.0,
         "queries": result.queries.without_certificate,
         "false_recovered": int(result.success and not recovered),
@@ -139,7 +127,7 @@ ROWS = [
     *(
         Row(
             f"growth: {2 * k}-{k}-{k}-1",
-            run=partial(run_wide, shape=(2 * k, k, k, 1), limit=1e-8),
+            run=partial(run_size, shape=(2 * k, k, k, 1), limit=1e-8),
             seeds=range(SEEDS, SEEDS + 3),
             target={"success": 3},
             timeout=1200.0,
@@ -148,7 +136,7 @@ ROWS = [
     ),
     Row(
         "10-20-20-1, wider than the input",
-        run=partial(run_wide, shape=(10, 20, 20, 1), limit=1e-9),
+        run=partial(run_size, shape=(10, 20, 20, 1), limit=1e-9),
         seeds=range(SEEDS, SEEDS + 20),
         target={"success": 20, "max:error": 1e-9, "ratio": 15.0},
         timeout=300.0,

@@ -1,75 +1,26 @@
-"""Extraction of any depth, by peeling, against the ground truth.
+"""Extraction of three hidden layers and more against the ground truth.
 
-Random networks with weights N(0, 1/fan-in) and biases N(0, 0.25), trained classifiers' logits
-and probabilities, and targets that are deeper, or hostile. ``ratio`` is queries over
-parameters, the certificate's excluded; ``error`` is max |f - f^| over 10,000 Gaussian inputs
-over std(f), f being the log-odds where answers are probabilities. ``two_layers`` tells
-whether the first two layers were found with all their rows and signs. In the hostile rows a
-success is any status that is true: no RECOVERED with an error above 1e-5.
+Everything goes through the public ``extract`` with its default options. Random networks with
+weights N(0, 1/fan-in) and biases N(0, 0.25), trained classifiers' logits and probabilities,
+and targets that are deeper, or hostile. ``ratio`` is queries over parameters, the
+certificate's excluded; ``error`` is max |f - f^| over 10,000 Gaussian inputs over std(f), f
+being the log-odds where answers are probabilities. ``two_layers`` tells whether the first two
+layers were found with all their rows and signs. A success has no unit that the
+target has not. In the hostile rows a success is any status that is true: no RECOVERED
+with an error above 1e-5.
 """
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from typing import Any
 
-import numpy as np
-
+from benchmarks._depth import facts
 from benchmarks.harness import Row, main
-from benchmarks.three_layer import FALSE, error_of, flat_top
+from benchmarks.three_layer import FALSE, flat_top
 from unrelu import planted
-from unrelu.extraction.peel import AnyDepthResult, extract_any_depth
-from unrelu.networks import ReLUNetwork
 from unrelu.oracles import connect
 from unrelu.oracles.wrappers import Softmax
-
-
-def layers_right(result: AnyDepthResult, truth: ReLUNetwork, tolerance: float = 1e-6) -> int:
-    """Count the layers, from the first, whose rows are those of the truth, signs included.
-
-    Rows are compared as functions, at inputs: each layer over the layers found below it.
-    """
-    x = np.random.default_rng(0).standard_normal((2000, truth.input_dim))
-    mine = theirs = x
-    count = 0
-    for (w, b), signed, v, c in zip(
-        result.layers(truth.input_dim), result.signed, truth.weights, truth.biases, strict=False
-    ):
-        z, t = mine @ w.T + b, theirs @ v.T + c
-        seen = ((t > 0).mean(axis=0) > 1e-3) & ((t < 0).mean(axis=0) > 1e-3)
-        size = np.linalg.norm(z, axis=0)
-        near = (t.T @ z) / np.maximum(np.outer(np.linalg.norm(t, axis=0), size), 1e-300)
-        if not signed or not (near.max(axis=1)[seen] > 1.0 - tolerance).all():
-            break
-        mine, theirs, count = np.maximum(z, 0.0), np.maximum(t, 0.0), count + 1
-    return count
-
-
-def facts(
-    truth: ReLUNetwork, seed: int, limit: float, *, log_odds: bool = False
-) -> dict[str, Any]:
-    oracle = Softmax(connect(truth)) if log_odds else connect(truth)
-    start, busy = time.perf_counter(), time.process_time()
-    result = extract_any_depth(oracle, rng=seed)
-    seconds, busy = time.perf_counter() - start, time.process_time() - busy
-    error = error_of(result.network, truth, seed, log_odds=log_odds)
-    spent = result.queries.without_certificate
-    return {
-        "success": result.success and error <= limit,
-        "status": result.status.name,
-        "message": "" if result.success else result.message,
-        "error": error,
-        "ratio": spent / truth.parameters,
-        "queries": spent,
-        "certificate": result.queries.total - spent,
-        "widths": "-".join(map(str, result.widths)),
-        "true_widths": result.widths == "-".join(map(str, truth.hidden_widths)),
-        "two_layers": layers_right(result, truth) >= 2,
-        "false_recovered": int(result.success and error > FALSE),
-        "own_seconds": seconds,
-        "cpu_seconds": busy,
-    }
 
 
 def run_random(seed: int, *, shape: tuple[int, ...], limit: float) -> dict[str, Any]:
@@ -80,7 +31,8 @@ def run_digits(
     seed: int, *, hidden: tuple[int, ...], limit: float, log_odds: bool = False
 ) -> dict[str, Any]:
     truth, _ = planted.digits_classifier(*hidden, rng=seed)
-    return facts(truth, seed, limit, log_odds=log_odds)
+    probabilities = Softmax(connect(truth)) if log_odds else None
+    return facts(truth, seed, limit, probabilities=probabilities)
 
 
 def run_hostile(seed: int, *, shape: tuple[int, ...], kind: str) -> dict[str, Any]:

@@ -92,9 +92,20 @@ def test_the_price_is_right_within_a_factor_of_two(shape, wrap):
         assert plan.queries[0] / 2 <= total <= 2 * plan.queries[1], plan.sentence()
 
 
-def test_deeper_targets_give_their_span_and_first_layer(tmp_path):
+@pytest.mark.slow
+def test_three_hidden_layers_are_peeled():
+    truth = random_network(20, 10, 10, 10, 1, rng=900_000)
+    result = extract(truth, rng=900_000)
+    assert result.status is Status.RECOVERED, result.message
+    assert result.findings().widths == (10, 10, 10)
+    x = np.random.default_rng(1).standard_normal((2000, 20))
+    # Rounding of float64 answers, times the condition of three layers.
+    assert np.abs(result.network(x) - truth(x)).max() <= 1e-9 * truth(x).std()
+
+
+def test_coarse_deeper_targets_give_their_span_and_first_layer(tmp_path):
     truth = random_network(10, 5, 5, 5, 1, rng=0)
-    result = extract(truth, rng=0)
+    result = extract(Rounded(connect(truth), 9), rng=0)
     assert result.status is Status.PARTIAL
     assert isinstance(result, DeepSpanResult)
     assert "more than one hidden layer" in result.message

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from unrelu import planted
 from unrelu._types import FloatArray
 from unrelu.extraction.peel import extract_any_depth
+from unrelu.extraction.peel_end import _without_idle
 from unrelu.extraction.peel_few import where_few_are_on
 from unrelu.extraction.peel_layer import Layer
 from unrelu.extraction.peel_lines import Crossings, Pieces
 from unrelu.extraction.peel_rows import Row, group_rows, onto_surface, read_rows, refit_row
 from unrelu.extraction.peel_signs import orient_rows
-from unrelu.extraction.peel_top import close_layers
+from unrelu.extraction.peel_top import Closed, close_layers
 from unrelu.extraction.peel_walk import combined_row, taken_in, undetermined
 from unrelu.extraction.prefix import Prefix
 from unrelu.networks import ReLUNetwork
@@ -47,6 +51,20 @@ def pieces_at(network: ReLUNetwork, x: FloatArray) -> Pieces:
 
 
 # --------------------------------------------------------------------- prefix
+
+
+@pytest.mark.parametrize("depth", [0, 1, 3])
+def test_a_row_is_pulled_through_the_layers_as_their_jacobian_says(depth: int) -> None:
+    network = planted.random_network(7, 6, 5, 4, 1, rng=0)
+    prefix = known(network, depth)
+    g = np.random.default_rng(1)
+    x, row = g.standard_normal((20, 7)), g.standard_normal(prefix.width)
+    z, on = prefix.states(x)
+    view = prefix.view(x)
+    np.testing.assert_allclose(np.where(on[-1], z, 0.0), view.heights, atol=1e-14)
+    # Sums of some tens of products of numbers of about one, in another order.
+    mine = prefix.pulled(on, on[-1] * row)
+    np.testing.assert_allclose(mine, np.einsum("nwd,w->nd", view.jacobian, row), atol=1e-13)
 
 
 def test_the_view_through_known_layers_is_their_value_and_slope() -> None:
@@ -330,6 +348,64 @@ def assert_same(found: ReLUNetwork, truth: ReLUNetwork) -> None:
     near = np.abs(first.weights[0][:, None] - other.weights[0][None]).max(axis=2)
     # The polish brings rows to the noise of answers (1e-15) times the problem's condition.
     assert near.min(axis=0).max() < 1e-7
+
+
+def test_units_that_count_for_nothing_are_left_out() -> None:
+    truth = planted.random_network(6, 5, 4, 2, rng=0)
+    g = np.random.default_rng(1)
+    # A unit more in both layers, which nothing above weighs.
+    w, v, u = truth.weights
+    b, c, a = truth.biases
+    more = np.insert(w, 2, g.standard_normal(6), axis=0), np.insert(b, 2, 0.3)
+    top = np.insert(np.insert(v, 2, 0.0, axis=1), 1, g.standard_normal(6), axis=0)
+    wide = ReLUNetwork(
+        [more[0], top, np.insert(u, 1, 1e-12, axis=1)], [more[1], np.insert(c, 1, 0.1), a]
+    )
+    layers = [Layer(), Layer()]
+    for i, layer in enumerate(layers):
+        layer.rows = true_rows(wide, i)
+        layer.signs = np.ones(len(layer.rows))
+    layers[1].stands_on(layers[0])
+    closed = Closed(wide, 1.0, [], 0, np.ones(1, dtype=bool), np.ones(1, dtype=bool))
+    run = SimpleNamespace(layers=layers, prefix=known(wide, 1))
+    left = _without_idle(run, closed)  # type: ignore[arg-type]
+    assert left.network.hidden_widths == truth.hidden_widths == (5, 4)
+    assert [len(layer.rows) for layer in layers] == [5, 4]
+    assert all(len(row.theta) == 6 for row in layers[1].rows)
+    assert layers[1].fits(layers[0])
+    x = g.standard_normal((500, 6))
+    np.testing.assert_allclose(left.network(x), truth(x), atol=1e-10)  # 1e-12 of a unit went
+    assert [f.shape for f in left.free] == [(5, 7), (4, 6), (2, 5)]
+    # Of a weight that is not known nobody says that it is zero.
+    unknown = dataclasses.replace(layers[1].rows[0], known=np.arange(6) > 0)
+    layers[1].rows[0] = unknown
+    zero = [left.network.weights[0], left.network.weights[1] * (np.arange(5) > 0)]
+    bare = dataclasses.replace(
+        left, network=ReLUNetwork([*zero, left.network.weights[2]], left.network.biases)
+    )
+    assert _without_idle(run, bare).network.hidden_widths == (5, 4)  # type: ignore[arg-type]
+
+
+def test_parallel_rows_are_counted() -> None:
+    network = planted.random_network(6, 4, 1, rng=0)
+    layer = Layer(rows=true_rows(network, 0))
+    assert layer.parallel == 0
+    other = layer.rows[1].theta * np.append(-np.ones(6), 0.3)
+    layer.rows.append(dataclasses.replace(layer.rows[1], theta=other))
+    assert layer.parallel == 1
+
+
+def test_rows_of_an_earlier_attempt_are_tested() -> None:
+    truth = planted.random_network(8, 6, 5, 1, rng=2)
+    g = np.random.default_rng(3)
+    # One of them is none, one has the wrong sign, one is missing.
+    rows = np.concatenate([truth.weights[0][:-1], g.standard_normal((1, 8))])
+    biases = np.append(truth.biases[0][:-1], 0.2)
+    rows[0], biases[0] = -rows[0], -biases[0]
+    result = extract_any_depth(connect(truth), first=(rows, biases), rng=0)
+    assert result.status is Status.RECOVERED, result.message
+    assert result.network is not None
+    assert_same(result.network, truth)
 
 
 @pytest.mark.parametrize("shape", [(10, 6, 1), (10, 8, 6, 1), (12, 8, 6, 5, 2)])

@@ -98,6 +98,8 @@ def two_layers(facts: Facts) -> Offer | None:
         merit = Merit.RETRY
         if _clustered(deep, facts.hyperplanes):
             reason = "many of the first layer's nearly coincide"
+        elif not facts.rounded and facts.tried(ANY_DEPTH) is None:
+            return None  # several layers that hardly bend come before a cluster nobody saw
         elif look is not None and look.deeper == 1 and look.first >= FEW:
             reason = "two hidden layers do not explain the answers"
         else:
@@ -316,7 +318,13 @@ def any_depth(facts: Facts) -> Offer | None:
 def _any_depth(
     facts: Facts, target: Remembered, rng: np.random.Generator, progress: Progress
 ) -> RecoveryResult:
-    return extract_any_depth(target, answers=_answers(facts), rng=rng, progress=progress)
+    deep = facts.tried(THREE)
+    first = None
+    if isinstance(deep, ThreeLayerResult) and 0 < deep.first_width <= facts.diagnosis.input_dim:
+        first = deep.first_weights, deep.first_biases
+    return extract_any_depth(
+        target, answers=_answers(facts), first=first, rng=rng, progress=progress
+    )
 
 
 def leaky_layers(facts: Facts) -> Offer | None:

@@ -83,8 +83,10 @@ def recover_top(session: Session, first: FirstLayer, config: ThreeLayerConfig) -
         raise Failed(
             Status.PARTIAL,
             f"the layers above the first show ever more hyperplanes ({len(found.weights)} "
-            "so far): more than one hidden layer is there, or the first layer is incomplete",
+            f"so far{', most of them bend' if search.bends else ''}): more than one hidden layer "
+            "is there, or the first layer is incomplete",
             structural=True,
+            deeper=search.bends,
         )
     session.progress.update("top layers", 1, 1, f"{len(found.weights)} second-layer units")
     return Candidate(session, first, black_box, search, small, config)

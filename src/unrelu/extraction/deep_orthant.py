@@ -48,10 +48,8 @@ class OrthantSearch:
     ----------
     ask
         ``(n, k) -> (n, m)``; NaN where a point has no answer.
-    k
-        Dimension of the orthant.
-    noise
-        Of the answers, as a function of the norm of s.
+    k, noise
+        Dimension of the orthant, and noise of the answers as a function of the norm of s.
     max_units
         The search is given up beyond so many: the function has more layers.
     settle
@@ -76,12 +74,12 @@ class OrthantSearch:
         self.config = OrthantConfig() if config is None else config
         self.gradient_config = GradientConfig() if gradient_config is None else gradient_config
         self.ends = np.full(k, np.inf)
+        self.refused = 0  # beyond those confirmed
         self.units, self.affine_error = self._corner()
 
     def _corner(self) -> tuple[OrthantUnits, float]:
         """Measure the affine part, which holds up to the first kinks."""
-        k = self.k
-        corner = np.zeros((1, k))
+        k, corner = self.k, np.zeros((1, self.k))
         value = self.ask(corner)
         if np.isnan(value).any():
             raise Saturated
@@ -313,11 +311,17 @@ class OrthantSearch:
         sure = confirm(
             self.residual, self.units, new, self.noise, rng=self.rng, config=config.room
         )
+        self.refused += int(np.where(sure, -1, 1).sum())
         self.units.kept(np.append(np.ones(before, dtype=bool), sure))
         new = np.arange(before, len(self.units.weights))
         if self.settle_all and self.slack() > config.tight * self.size():
             new = self.settle(new)
         return len(new)
+
+    @property
+    def bends(self) -> bool:
+        """Whether most hyperplanes seen bend: there is more than one hidden layer."""
+        return self.refused > self.config.bent and bool(np.isinf(self.ends).all())
 
     def clean(self) -> None:
         """Drop traces, and join what shares a hyperplane."""
@@ -354,9 +358,9 @@ class OrthantSearch:
                     found, searched[axis] = self.search(direction, min(reach, self.ends[axis]))
                     if searched[axis] < reach:
                         self.ends[axis] = searched[axis]
-                    if not found:
+                    if not found and not self.bends:
                         break
-                    if len(units.weights) > self.max_units:
+                    if len(units.weights) > self.max_units or self.bends:
                         units.open_axes = self.k
                         return
                 else:

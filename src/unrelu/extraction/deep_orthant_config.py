@@ -40,6 +40,9 @@ class OrthantConfig:
     """Expected hyperplanes crossed by one chunk of gradient steps."""
     spread: tuple[float, ...] = (0.1, 0.3, 0.5, 0.7, 0.9)
     """Places within a piece that are compared for room."""
+    bent: int = 10
+    """Units refused, beyond those confirmed, after which there are more layers. With one hidden
+    layer hardly any is refused, with two most are."""
     passes: int = TRIES
     """Searches of one axis to one distance, while its residual does not vanish."""
     echo: float = READ

@@ -48,7 +48,8 @@ Units that are hard
   the way from there to an input that fits is traced; it crosses the missing surface. Every
   other line goes where few units of the last known layer are on: of units whose weights are
   mostly of one sign it crosses the surfaces that no typical input comes near
-  (:mod:`unrelu.extraction.peel_few`).
+  (:mod:`unrelu.extraction.peel_few`). Where nothing new is found, lines go along the axes of
+  that layer's outputs, one after the other: they cross whatever can be off.
 - A weight between two units that are never on together at the surface: in the last hidden
   layer a regression tells which side the row is on there, and the weight; below it nothing is
   read, tested or fitted at inputs where that weight counts.
@@ -76,7 +77,7 @@ from unrelu.extraction.deep_certify import DeepCertifyConfig, Verdict
 from unrelu.extraction.deep_numbers import TRIES
 from unrelu.extraction.deep_rows import Rows
 from unrelu.extraction.deep_session import Session
-from unrelu.extraction.peel_end import certified, close, contradicted, sharpen
+from unrelu.extraction.peel_end import LAST, MOSTLY, certified, close, explaining
 from unrelu.extraction.peel_find import complete, find_rows
 from unrelu.extraction.peel_layer import Layer
 from unrelu.extraction.peel_orient import EXPLAINED, orient
@@ -94,9 +95,6 @@ from unrelu.result import Certificate, Status
 
 __all__ = ["AnyDepthResult", "Ended", "extract_any_depth", "peel_over"]
 
-LAST, MOSTLY = 0.98, 0.5
-"""Part of the answers that a regression on a layer must explain for it to be the last; where
-nearly all kinks are explained, as many as gradients, most of the answers are enough."""
 MOST_LAYERS = 12
 """Hidden layers looked for at most."""
 LINES_EACH = TRIES
@@ -193,6 +191,7 @@ def extract_any_depth(
     *,
     depth: int | None = None,
     answers: AnswerKind = "auto",
+    first: tuple[FloatArray, FloatArray] | None = None,
     rng: RandomState = None,
     budget: int | None = None,
     progress: Progress | None = None,
@@ -209,6 +208,9 @@ def extract_any_depth(
     answers
         ``"probabilities"`` (of a softmax or logistic output) are worked on as
         log-odds; ``"auto"`` looks at a few answers.
+    first
+        Weights ``(k, d)`` and biases ``(k,)`` that an earlier attempt took for the first layer's;
+        they are tested like any others.
     rng
         Seed or generator; the same seed gives the same result.
     budget
@@ -242,6 +244,8 @@ def extract_any_depth(
     def steps() -> AnyDepthResult:
         try:
             session.look(answers, odds)
+            if first is not None:
+                peeling.suppose(*first)
             return _result(peeling, _begin(peeling) or _rounds(peeling, depth))
         except NotFinite:
             return stopped(Status.ASSUMPTION_VIOLATED, "some answers are not finite numbers")
@@ -304,7 +308,7 @@ def _rounds(run: Peeling, depth: int | None) -> Ended:
         if turn - since > PATIENCE:
             break
         if reached.closed is not None:
-            network, bad, good = _explaining(run, reached.closed)
+            network, bad, good = explaining(run, reached.closed, fit=turn % 3 == 2)
             run.network = network
             if len(bad) == 0 or turn + 1 == MOST_LINES or turn % PATIENCE == PATIENCE - 1:
                 verdict = certified(run, network)
@@ -318,6 +322,8 @@ def _rounds(run: Peeling, depth: int | None) -> Ended:
                     bad, good = verdict.points[over > 1.0], verdict.points[over <= 1.0]
         if turn % 3 < 2 and len(bad) and len(good):
             run.between(bad, good)
+        elif turn - since == TRIES:
+            run.trace_axes()
         else:
             run.trace_line()
     message = ("" if verdict is None else verdict.message) or reached.message or _DISAGREE
@@ -332,20 +338,6 @@ def _numbers_known(layers: Sequence[Layer]) -> int:
     """Count weights, biases and signs."""
     weights = sum(int(row.known.sum()) for layer in layers for row in layer.rows)
     return weights + sum(int(np.count_nonzero(layer.signs)) for layer in layers)
-
-
-def _explaining(run: Peeling, closed: Closed) -> tuple[ReLUNetwork, FloatArray, FloatArray]:
-    """Return the network, fitted where that helps, and the inputs that it misses and explains.
-
-    Most answers are typical of what is known, and a fit to them is taken if it misses no more.
-    """
-    bad, good = contradicted(run, closed.network)
-    if closed.share >= LAST:
-        network = sharpen(run, closed)
-        missed, explained_ones = contradicted(run, network)
-        if len(missed) <= len(bad):
-            return network, missed, explained_ones
-    return closed.network, bad, good
 
 
 def _found(run: Peeling) -> list[Layer]:
@@ -388,4 +380,11 @@ def _told(layers: list[Layer]) -> str:
         f"{'signs known' if layer.oriented else 'signs open'})"
         for i, layer in enumerate(layers)
     ]
-    return "found: " + ", ".join(parts)
+    told = "found: " + ", ".join(parts)
+    pairs = layers[0].parallel
+    if pairs:
+        told += (
+            f"; {pairs} pairs of rows of layer 1 are parallel: one of each may be a unit of the "
+            "next layer that sees only the other, which queries cannot tell"
+        )
+    return told

@@ -6,7 +6,7 @@ import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
 from unrelu.extraction.deep_certify import Verdict, certify_network
-from unrelu.extraction.deep_numbers import FINE, READ
+from unrelu.extraction.deep_numbers import FINE, PRECISE, READ
 from unrelu.extraction.deep_polish import polish
 from unrelu.extraction.peel_layer import Layer
 from unrelu.extraction.peel_run import Peeling
@@ -14,8 +14,11 @@ from unrelu.extraction.peel_top import Closed, close_layers
 from unrelu.extraction.prefix import Prefix
 from unrelu.networks import ReLUNetwork
 
-__all__ = ["certified", "close", "contradicted", "sharpen"]
+__all__ = ["LAST", "MOSTLY", "certified", "close", "explaining"]
 
+LAST, MOSTLY = 0.98, 0.5
+"""Part of the answers that a regression on a layer must explain for it to be the last; where
+nearly all kinks are explained, as many as gradients, most of the answers are enough."""
 FITTING = FINE
 """Deviation over the spread of answers above which the network does not explain one."""
 TRUSTED = 30.0
@@ -45,11 +48,12 @@ def sharpen(run: Peeling, closed: Closed) -> ReLUNetwork:
     return polished.network
 
 
-def contradicted(run: Peeling, network: ReLUNetwork) -> tuple[FloatArray, FloatArray]:
+def contradicted(
+    run: Peeling, network: ReLUNetwork, limit: float = FITTING
+) -> tuple[FloatArray, FloatArray]:
     """Return the inputs whose answers the network does not explain, and those it does."""
     x, y = run.session.oracle.stored()
-    over = _misses(run, network, x, y, FITTING)
-    return x[over], x[~over]
+    return x[_misses(run, network, x, y, limit)], x[~_misses(run, network, x, y, FITTING)]
 
 
 def _misses(
@@ -61,6 +65,45 @@ def _misses(
     # What is exact near typical inputs grows with the input elsewhere.
     allowed = limit * np.maximum(1.0, norms / scale)[:, None] * spread
     return np.asarray((np.abs(network(x) - y) > allowed).any(axis=1))
+
+
+def _without_idle(run: Peeling, closed: Closed) -> Closed:
+    """Leave out units that count for nothing above them: what was taken for one is none."""
+    for i in range(run.prefix.depth, -1, -1):
+        layer, size = run.layers[i], np.linalg.norm(closed.network.weights[i + 1], axis=0)
+        idle = size[: len(layer.rows)] <= PRECISE * size.max()
+        if i < run.prefix.depth:  # a weight that is not known is no zero
+            idle &= np.all([row.known[:-1] for row in run.layers[i + 1].rows], axis=0)
+        units = np.flatnonzero(idle)
+        if len(units) and not idle.all():
+            closed = closed.without(i, units)
+            layer.without(units)
+            if i < run.prefix.depth:
+                run.layers[i + 1].over_fewer(units)
+    return closed
+
+
+def explaining(
+    run: Peeling, closed: Closed, *, fit: bool
+) -> tuple[ReLUNetwork, FloatArray, FloatArray]:
+    """Return the network, fitted where that helps, and the inputs that it misses and explains.
+
+    Where it misses some by far a unit is missing: no fit brings that, and the way to these
+    inputs crosses it. Most answers are typical of what is known, and a fit to them is taken if
+    it misses no more.
+    """
+    far, good = contradicted(run, closed.network, READ)
+    if len(far) and not fit:
+        return closed.network, far, good
+    if len(far) == 0:
+        closed = _without_idle(run, closed)
+    bad, good = contradicted(run, closed.network)
+    if closed.share >= LAST:
+        network = sharpen(run, closed)
+        missed, explained_ones = contradicted(run, network)
+        if len(missed) <= len(bad):
+            return network, missed, explained_ones
+    return closed.network, bad, good
 
 
 def certified(run: Peeling, network: ReLUNetwork) -> Verdict:

@@ -49,16 +49,17 @@ def find_rows(run: Peeling, layer: Layer, prefix: Prefix) -> int:
     known = known_kinks(crossings.points, spread, prefix)
     known |= known_kinks(crossings.points, spread, run.deepest)
     open_ones = crossings.kept(~known)
-    readings = read_rows(open_ones, prefix)
-    if prefix.depth == 1:
-        readings = run.read + readings
+    readings = run.read.get(prefix.depth, []) + read_rows(open_ones, prefix)
     grouped = group_rows(readings, layer.rows)
     layer.rows = [
         row if row is old else refit_row(row, prefix)
         for row, old in zip(
-            [r if r.known.all() else taken_in(r, open_ones, prefix) for r in grouped],
+            [
+                r if r.known.all() else taken_in(r, open_ones, prefix)
+                for r in grouped[: len(layer.rows)]
+            ],
             layer.rows,
-            strict=False,
+            strict=True,
         )
     ]
     fresh = [
@@ -99,7 +100,9 @@ def test_rows(run: Peeling, layer: Layer, rows: Sequence[Row], prefix: Prefix) -
     believed, doubtful = _tested(run, layer, rows, prefix)
     doubtful = [r for r in doubtful if not r.known.all()]
     doubtful.sort(key=lambda r: (-r.members, -int(r.known.sum())))
-    if doubtful and prefix.depth and not believed:  # else more is known in the next pass
+    # Where rows are believed more is known in the next pass; where those known explain every
+    # gradient, what might bend does: it belongs to a layer farther up.
+    if doubtful and prefix.depth and not believed and layer.explains < 1.0:
         with run.session.stage("weights"):
             longer = [_completed(run, layer, r, prefix) for r in doubtful[:DOUBTFUL]]
         longer = group_rows([], longer)

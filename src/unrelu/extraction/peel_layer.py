@@ -6,8 +6,8 @@ import dataclasses
 
 import numpy as np
 
-from unrelu._types import FloatArray
-from unrelu.extraction.deep_numbers import READ
+from unrelu._types import FloatArray, IntArray
+from unrelu.extraction.deep_numbers import FAINT, READ
 from unrelu.extraction.peel_rows import Row
 from unrelu.extraction.prefix import Prefix
 
@@ -76,6 +76,20 @@ class Layer:
         """Remember which units the rows are written in."""
         self.below = list(zip(below.rows, below.signs, strict=True))
 
+    def without(self, units: IntArray) -> None:
+        """Leave out rows."""
+        gone = set(units.tolist())
+        self.rows = [row for i, row in enumerate(self.rows) if i not in gone]
+        if len(self.signs):
+            self.signs = np.delete(self.signs, units)
+
+    def over_fewer(self, units: IntArray) -> None:
+        """Leave out units of the layer below."""
+        self.below = [b for i, b in enumerate(self.below) if i not in set(units.tolist())]
+        for i, row in enumerate(self.rows):
+            theta, known = np.delete(row.theta, units), np.delete(row.known, units)
+            self.rows[i] = dataclasses.replace(row, theta=theta, known=known)
+
     def signs_before(self) -> FloatArray:
         """Return the rows' signs as far as gradients told them, ``(n,)``, else 0."""
         return np.array([self.told.get(r.anchor.tobytes(), 0.0) for r in self.rows])
@@ -89,6 +103,13 @@ class Layer:
     def oriented(self) -> bool:
         """Whether every sign is known."""
         return len(self.signs) == len(self.rows) > 0 and bool((self.signs != 0.0).all())
+
+    @property
+    def parallel(self) -> int:
+        """Pairs of rows with the same weights, up to their sign."""
+        weights = self.arrays()[0]
+        weights = weights / np.linalg.norm(weights, axis=1, keepdims=True)
+        return int(np.count_nonzero(np.abs(np.triu(weights @ weights.T, 1)) > 1.0 - FAINT))
 
     @property
     def missing(self) -> int:

@@ -59,7 +59,8 @@ def orient(run: Peeling, layer: Layer, prefix: Prefix) -> Orientation:
 
 def _orient_wide(run: Peeling, layer: Layer, prefix: Prefix) -> Orientation:
     """Tell the signs of dependent rows, by lines beside each other."""
-    if layer.oriented:
+    stuck = len(run.traced) >= MOST_LINES and len(layer.signs) == len(layer.rows)
+    if layer.oriented or stuck:  # as many lines told no more
         return Orientation.told(layer.signs)
     layer.signs = np.zeros(len(layer.rows))
     weights, biases = layer.arrays()
@@ -78,7 +79,7 @@ def _orient_wide(run: Peeling, layer: Layer, prefix: Prefix) -> Orientation:
                 for s in surfaces
                 if len(s.members) > 1
             ]
-            run.read = [r for r in rows if r is not None]
+            run.read[1] = [r for r in rows if r is not None]
             break
         if len(run.traced) >= MOST_LINES:
             break

@@ -14,7 +14,7 @@ row is believed where it predicts kinks at places far from where it was seen.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -120,23 +120,24 @@ def read_rows(crossings: Crossings, prefix: Prefix) -> list[Row]:
     return sorted(rows, key=lambda r: r.error)
 
 
-def _agreement(one: Row, two: Row) -> float | None:
-    """Return the factor that takes ``two`` to ``one``, or None where they differ."""
-    both = one.known & two.known
-    if np.count_nonzero(both) < SHARED:
+def _agreeing(rows: Sequence[Row], two: Row) -> tuple[int, float] | None:
+    """Return the first row that a reading agrees with, and the factor that takes it there."""
+    if not rows:
         return None
-    a, b = one.theta[both], two.theta[both]
+    theta, error = np.stack([r.theta for r in rows]), np.array([r.error for r in rows])
+    both = np.stack([r.known for r in rows]) & two.known
+    a, b = np.where(both, theta, 0.0), np.where(both, two.theta, 0.0)
     # A bias is as precise as the heights that told it are large.
-    size = 1.0 + max(abs(one.theta[-1]), abs(two.theta[-1]))
-    lengths = float(np.linalg.norm(a[:-1])), float(np.linalg.norm(b[:-1]))
-    if min(lengths) < 1e-3:
-        return None
-    factor = float(a[:-1] @ b[:-1]) / lengths[1] ** 2
-    apart = np.abs(a - factor * b)
-    allowed = AGREE + 30.0 * (one.error + abs(factor) * two.error)
-    if apart[:-1].max() > allowed or apart[-1] > allowed * size:
-        return None
-    return factor
+    size = 1.0 + np.maximum(np.abs(theta[:, -1]), abs(two.theta[-1]))
+    lengths = np.linalg.norm(a[:, :-1], axis=1), np.linalg.norm(b[:, :-1], axis=1)
+    told = (both.sum(axis=1) >= SHARED) & (np.minimum(*lengths) >= PLAIN)
+    along = np.einsum("nw,nw->n", a[:, :-1], b[:, :-1])
+    factor = np.where(told, along / np.where(told, lengths[1], 1.0) ** 2, 0.0)
+    apart = np.abs(a - factor[:, None] * b)
+    allowed = AGREE + LARGE * (error + np.abs(factor) * two.error)
+    told &= (apart[:, :-1].max(axis=1) <= allowed) & (apart[:, -1] <= allowed * size)
+    first = int(told.argmax())
+    return (first, float(factor[first])) if told[first] else None
 
 
 def _merged(one: Row, two: Row, factor: float) -> Row:
@@ -170,11 +171,12 @@ def refit_row(row: Row, prefix: Prefix, fresh: int | None = None) -> Row:
     fresh
         A weight that has just been found, and is less precise than the others.
     """
-    seen = prefix.view(row.places)
-    fine = seen.sure & ~(seen.on & ~row.known[:-1]).any(axis=1)
-    slope = np.linalg.norm(np.einsum("nwd,w->nd", seen.jacobian, row.theta[:-1]), axis=1)
+    z, states = prefix.states(row.places)
+    heights = np.where(states[-1], z, 0.0)
+    fine = prefix.sure(row.places) & ~(states[-1] & ~row.known[:-1]).any(axis=1)
+    slope = np.linalg.norm(prefix.pulled(states, states[-1] * row.theta[:-1]), axis=1)
     fine &= slope > 0.0
-    rows = np.concatenate([seen.heights, np.ones((len(slope), 1))], axis=1)[fine]
+    rows = np.concatenate([heights, np.ones((len(slope), 1))], axis=1)[fine]
     far = 1.0 + np.linalg.norm(row.places[fine], axis=1)
     rows = rows[:, row.known] / (PLACED_TO * slope[fine] * far)[:, None]
     theta = row.theta[row.known]
@@ -210,29 +212,20 @@ def group_rows(readings: list[Row], known: list[Row]) -> list[Row]:
     """
     rows = list(known)
     for reading in readings:
-        home = None
-        for i, row in enumerate(rows):
-            factor = _agreement(row, reading)
-            if factor is not None:
-                home = i, factor
-                break
+        home = _agreeing(rows, reading)
         if home is None:
             rows.append(reading)
         else:
             rows[home[0]] = _merged(rows[home[0]], reading, home[1])
-    changed = True
-    while changed:  # what was too little to compare may have grown
-        changed = False
-        for i in range(len(rows)):
-            for j in range(i + 1, len(rows)):
-                factor = _agreement(rows[i], rows[j])
-                if factor is not None:
-                    rows[i] = _merged(rows[i], rows[j], factor)
-                    del rows[j]
-                    changed = True
-                    break
-            if changed:
-                break
+    last = len(rows) - 1
+    while last > 0:  # what was too little to compare may have grown
+        home = _agreeing(rows[:last], rows[last])
+        if home is None:
+            last -= 1
+        else:
+            rows[home[0]] = _merged(rows[home[0]], rows[last], home[1])
+            del rows[last]
+            last = len(rows) - 1
     return rows
 
 
@@ -248,19 +241,18 @@ def onto_surface(
         on has a known weight.
     """
     x = starts.copy()
-    for _ in range(steps):
-        seen = prefix.view(x)
-        value = row.value(seen.heights)
-        slope = np.einsum("nwd,w->nd", seen.jacobian, row.theta[:-1])
+    for turn in range(steps + 1):
+        z, on = prefix.states(x)
+        value = row.value(np.where(on[-1], z, 0.0))
+        slope = prefix.pulled(on, on[-1] * row.theta[:-1])
+        if turn == steps:
+            break
         square = (slope**2).sum(axis=1)
         move = np.where(square > 0.0, value / np.maximum(square, 1e-300), 0.0)
         x = x - move[:, None] * slope
-    seen = prefix.view(x)
-    value = row.value(seen.heights)
-    slope = np.einsum("nwd,w->nd", seen.jacobian, row.theta[:-1])
     size = np.linalg.norm(slope, axis=1)
     reach = 1.0 + np.linalg.norm(x, axis=1)
-    fine = seen.sure & ~(seen.on & ~row.known[:-1]).any(axis=1)
+    fine = prefix.sure(x) & ~(on[-1] & ~row.known[:-1]).any(axis=1)
     fine &= (size > 0.0) & np.isfinite(value)
     with np.errstate(divide="ignore", invalid="ignore"):
         fine &= np.abs(value) / size <= 1e-12 * reach

@@ -7,8 +7,9 @@ import numpy as np
 from unrelu._types import FloatArray
 from unrelu.extraction.deep_answers import Saturated, usable_line
 from unrelu.extraction.deep_layers import floored
+from unrelu.extraction.deep_numbers import FAINT
 from unrelu.extraction.deep_session import Session
-from unrelu.extraction.peel_few import where_few_are_on
+from unrelu.extraction.peel_few import along_an_axis, where_few_are_on
 from unrelu.extraction.peel_layer import Layer
 from unrelu.extraction.peel_lines import (
     Crossings,
@@ -58,7 +59,8 @@ class Peeling:
     deepest
         Everything known, for kinks that need no gradients.
     read
-        Rows of the second layer that the signs of the first came with.
+        Rows that came otherwise than by crossings, by the number of layers below: of the first
+        layer from an earlier attempt, of the second with the signs of the first.
     """
 
     def __init__(self, session: Session) -> None:
@@ -67,19 +69,42 @@ class Peeling:
         self.gradients: list[Pieces] = []
         self.layers: list[Layer] = []
         self.prefix = self.deepest = Prefix(session.domain.dimension)
-        self.read: list[Row] = []
+        self.read: dict[int, list[Row]] = {}
         self.network: ReLUNetwork | None = None
         self.certificate: Certificate | None = None
 
+    def suppose(self, weights: FloatArray, biases: FloatArray) -> None:
+        """Take rows for the first layer's until they are tested: gradients cost less then."""
+        theta = np.column_stack([weights, biases])
+        theta /= np.linalg.norm(weights, axis=1, keepdims=True)
+        known = np.ones(theta.shape[1], dtype=bool)
+        feet = -theta[:, -1:] * theta[:, :-1]  # the points nearest to the origin
+        self.read[0] = [Row(t, known, FAINT, 1, x[None]) for t, x in zip(theta, feet, strict=True)]
+        layer = self.layer(0)
+        layer.rows = list(self.read[0])
+        layer.orient(np.ones(len(theta)))
+        self.prefix = self.deepest = layer.over(self.prefix)
+        layer.rows, layer.signs = [], np.empty(0)
+
     def trace_line(self) -> Traced | None:
-        """Trace a line through typical inputs, or one where few units are on, in turn."""
-        if self.prefix.depth and len(self.traced) % 2:
-            ends = where_few_are_on(
-                self.prefix, self.session.domain.draw(2, self.session.rng), self.session.rng
-            )
+        """Trace a line through typical inputs, or, twice as often, one where few units are on."""
+        if self.prefix.depth and len(self.traced) % 3:
+            typical = self.session.domain.draw(4 * EACH, self.session.rng)
+            ends = where_few_are_on(self.prefix, typical, self.session.rng)[:2]
             if len(ends) == 2:
                 return self.trace_between(*ends)
         return self.trace(self.session.domain.line(self.session.rng, REACH))
+
+    def trace_axes(self) -> None:
+        """Trace lines on which one unit of the last known layer counts after the other.
+
+        They cross units above it that hardly any other line does.
+        """
+        for unit in range(self.prefix.width if self.prefix.depth else 0):
+            typical = self.session.domain.draw(4 * EACH, self.session.rng)
+            ends = along_an_axis(self.prefix, typical, unit, REACH)
+            if len(ends) == 2:
+                self.trace_between(*ends)
 
     def trace_between(self, start: FloatArray, end: FloatArray) -> Traced | None:
         """Trace the way from one input to another, and a little beyond both."""

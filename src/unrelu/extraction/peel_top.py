@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from unrelu._types import BoolArray, FloatArray
+from unrelu._types import BoolArray, FloatArray, IntArray
 from unrelu.core.signs import sign_patterns
 from unrelu.extraction.deep_numbers import ALIKE, FINE, READ
 from unrelu.extraction.peel_rows import Row
@@ -59,6 +59,14 @@ class Closed:
     carriers: int
     fits: BoolArray
     told: BoolArray
+
+    def without(self, layer: int, units: IntArray) -> Closed:
+        """Return it without some units of a layer, counted from nought."""
+        weights, biases = list(self.network.weights), list(self.network.biases)
+        weights[layer], biases[layer] = (np.delete(a[layer], units, 0) for a in (weights, biases))
+        weights[layer + 1] = np.delete(weights[layer + 1], units, axis=1)
+        network = ReLUNetwork(weights, biases, self.network.skip)
+        return dataclasses.replace(self, network=network, free=_free(network, self.carriers))
 
 
 def _robust(

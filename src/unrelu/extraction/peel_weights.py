@@ -3,7 +3,8 @@
 A row is known at the units that were on where it was crossed. Its weight at another
 unit k shows where both surfaces meet: a little beyond k's surface, the row's own is
 displaced by what that weight adds. The place is predicted from what is known of
-the row, two points on each side of it find the kink, two more beside it test it.
+the row, two points on each side of it find the kink, two more beside it test it; so does
+the kink that the weight then predicts where the unit is well on.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ displacement is as precise as this is large, and other kinks are the rarer the l
 WINDOW = 4.0
 """Weights up to this many times the row's largest are looked for."""
 PLACES = TRIES
-"""Places asked at in one go, of which two must agree, and how often in vain."""
+"""Places asked at in turn, until one is confirmed or two agree, and how often in vain."""
 SHARPEN = 2
-"""Places at which a weight is measured again."""
+"""Places at which a weight is looked for where its unit is well on, and measured again."""
 AGREE = FAINT
 """How well, over one and the weight."""
 
@@ -48,12 +49,13 @@ def _meeting(
         unit's height stays, and how far to look along them.
     """
     known = np.where(row.known[:-1], row.theta[:-1], 0.0)
+    alone = np.zeros((len(starts), prefix.width))
+    alone[:, unit] = 1.0
     x = starts.copy()
     for turn in range(steps + 1):
-        z, slopes = prefix.last(x)
-        on = z > 0.0
-        gate = slopes[:, unit]
-        slope = np.einsum("nwd,nw->nd", slopes, on * known)
+        z, states = prefix.states(x)
+        on = states[-1]
+        gate, slope = prefix.pulled(states, alone), prefix.pulled(states, np.where(on, known, 0.0))
         length = np.linalg.norm(gate, axis=1)
         above = BEYOND * length * (1.0 + np.linalg.norm(x, axis=1))
         off = np.stack([z[:, unit] - above, (z * on) @ known + row.theta[-1]], axis=1)
@@ -159,18 +161,43 @@ def complete_row(
                 continue
             near = np.argsort(np.linalg.norm(x, axis=1))[: 4 * PLACES]
             chosen = rng.permutation(near)[:PLACES]
-            found = _weights(ask, row, unit, prefix, noise, (x[chosen], u[chosen], width[chosen]))
-            value = _agreed(found)
-            if value is None:
+            better = _measured(
+                ask, row, unit, prefix, noise, (x[chosen], u[chosen], width[chosen]), starts
+            )
+            if better is None:
                 tried[key] = tried.get(key, 0) + 1
                 continue
-            theta, known = row.theta.copy(), row.known.copy()
-            theta[unit], known[unit] = value, True
-            row = dataclasses.replace(row, theta=theta, known=known)
+            row = better
             missing.remove(unit)
-            row = _sharpened(ask, row, unit, prefix, noise, starts)
             progress = True
     return row
+
+
+def _measured(
+    ask: AskPoints,
+    row: Row,
+    unit: int,
+    prefix: Prefix,
+    noise: NoiseModel,
+    places: tuple[FloatArray, FloatArray, FloatArray],
+    starts: FloatArray,
+) -> Row | None:
+    """Return the row with a weight that one place tells and another confirms, or None."""
+    values = np.empty(0)
+    for i in range(len(places[0])):
+        x, u, width = (part[i : i + 1] for part in places)
+        found = _weights(ask, row, unit, prefix, noise, (x, u, width))
+        if len(found) == 0:
+            continue
+        values = np.append(values, found)
+        agreed = _agreed(values)
+        theta, known = row.theta.copy(), row.known.copy()
+        theta[unit], known[unit] = found[0] if agreed is None else agreed, True
+        longer = dataclasses.replace(row, theta=theta, known=known)
+        sharp = _sharpened(ask, longer, unit, prefix, noise, starts)
+        if sharp is not None or agreed is not None:
+            return longer if sharp is None else sharp
+    return None
 
 
 def _sharpened(
@@ -180,24 +207,25 @@ def _sharpened(
     prefix: Prefix,
     noise: NoiseModel,
     starts: FloatArray,
-) -> Row:
-    """Measure the last weight again, where its unit is well on.
+) -> Row | None:
+    """Measure the last weight again, where its unit is well on; None where no kink confirms it.
 
     The place of the kink there tells it more precisely than beside the unit's surface.
     """
     x, n = onto_surface(row, prefix, starts)
     if len(x) == 0:
-        return row
-    heights = prefix.heights(x)
-    slope = np.linalg.norm(np.einsum("nwd,w->nd", prefix.view(x).jacobian, row.theta[:-1]), axis=1)
+        return None
+    z, on = prefix.states(x)
+    heights = np.where(on[-1], z, 0.0)
+    slope = np.linalg.norm(prefix.pulled(on, on[-1] * row.theta[:-1]), axis=1)
     lever = heights[:, unit] / np.maximum(slope, 1e-300) / (1.0 + np.linalg.norm(x, axis=1))
     order = np.argsort(-lever)[:SHARPEN]
     order = order[heights[order, unit] > 0.0]
     if len(order) == 0:
-        return row
+        return None
     found = test_surface(ask, x[order], n[order], prefix, noise)
     if not found.there.any():
-        return row
+        return None
     kinks = (x[order] + found.offsets[:, None] * n[order])[found.there]
     return refit_row(row.seen_at(kinks), prefix, unit)
 

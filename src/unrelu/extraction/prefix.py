@@ -8,7 +8,7 @@ independent every direction of ``h`` can be taken.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -97,6 +97,23 @@ class Prefix:
             yield z, slope
             on = z > 0
             heights, jacobian = np.where(on, z, 0.0), slope * on[:, :, None]
+
+    def states(self, x: FloatArray) -> tuple[FloatArray, list[BoolArray]]:
+        """Return preactivations ``(n, w)`` of the last layer, and which units of each are on."""
+        z, on = x, [np.ones(x.shape, dtype=bool)]
+        for w, b in zip(self.weights, self.biases, strict=True):
+            z = np.where(on[-1], z, 0.0) @ w.T + b
+            on.append(z > 0)
+        return z, on
+
+    def pulled(self, on: Sequence[BoolArray], v: FloatArray) -> FloatArray:
+        """Return the gradient ``(n, d)`` of the last preactivations' combinations ``(n, w)``.
+
+        One row's gradient needs no Jacobian: it goes down through the states of the layers.
+        """
+        for w, below in zip(self.weights[::-1], on[-2::-1], strict=True):
+            v = np.where(below, v @ w, 0.0)
+        return v
 
     def last(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return preactivations ``(n, w)`` and gradients ``(n, w, d)`` of the last layer."""

@@ -235,7 +235,10 @@ class _Search:
                     named = dataclasses.replace(ended, message=ended.message + PARALLEL)
                     return peeled if peeled.status is Status.RECOVERED else named
                 structural += failure.structural
-                if failure.final or structural > enough:
+                # Rows that depend on each other do so from every start.
+                same = failure.deeper or failure.status is Status.ILL_CONDITIONED
+                same &= not self.session.oracle.log_odds
+                if failure.final or same or structural > enough:
                     break
             except Saturated:
                 ended = Ended(Status.NUMERICAL_FAILURE, SATURATED)

@@ -74,7 +74,8 @@ class Failed(Exception):
     """A start that cannot go on.
 
     ``final``: another would fail the same way. ``structural``: it probably would,
-    and one more is enough to know. ``rows``: what it had found of the first layer.
+    and one more is enough to know. ``deeper``: there are more hidden layers than two.
+    ``rows``: what it had found of the first layer.
     """
 
     def __init__(
@@ -85,7 +86,8 @@ class Failed(Exception):
         *,
         final: bool = False,
         structural: bool = False,
+        deeper: bool = False,
     ) -> None:
         super().__init__(message)
         self.status, self.message, self.rows = status, message, rows
-        self.final, self.structural = final, structural
+        self.final, self.structural, self.deeper = final, structural, deeper

@@ -34,7 +34,9 @@ def price_of_span_from_labels(facts: Facts) -> Price:
 
 def span_of_values(facts: Facts) -> Offer | None:
     """Offer the span of the first layer where no network can be had, or none was."""
-    seen = facts.diagnosis
+    seen, peeled = facts.diagnosis, facts.tried("extract_any_depth")
+    if peeled is not None and len(peeled.findings().widths) > 1:
+        return None  # the rows of the first layer were found, and explain all gradients
     if not facts.everywhere or seen.kind in {"labels", "constant"} or seen.locally_constant:
         return None
     if facts.tried(SPAN) is not None or any(
