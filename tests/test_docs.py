@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import matplotlib
+import matplotlib.pyplot as plt
 import pytest
 
 ROOT = Path(__file__).parent.parent
@@ -14,13 +16,27 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 
+SLOW = {"tutorial_audit.md", "tutorial_peel.md", "tutorial_samples.md"}
+
+
 def blocks(page: Path) -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    """Return a page's Python: examples, and cells that a build of the site executes."""
+    pattern = r"^```(?:python|\{code-cell\} python)\n(.*?)^```"
+    return re.findall(pattern, page.read_text(), flags=re.DOTALL | re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p)], ids=lambda p: p.name)
+def marked(paths: list[Path], slow: set[str]) -> list[object]:
+    return [
+        pytest.param(p, id=p.name, marks=[pytest.mark.slow] if p.name in slow else [])
+        for p in paths
+    ]
+
+
+@pytest.mark.parametrize("page", marked([p for p in PAGES if blocks(p)], SLOW))
 def test_examples_in_the_docs_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    matplotlib.use("agg")
+    monkeypatch.setattr(plt, "show", lambda: plt.close("all"))
     namespace: dict[str, object] = {"__name__": "__example__"}
     for block in blocks(page):
         exec(compile(block, str(page), "exec"), namespace)
