@@ -23,7 +23,7 @@ AXES = {
     "span, inputs": "inputs d, first layer of 20",
     "samples, N": "samples N, d = 10, m = 5, noise 0.1",
 }
-QUANTITIES = {"queries": "queries", "seconds": "own seconds", "peak_mib": "peak MiB",
+QUANTITIES = {"queries": "queries", "seconds": "computing seconds", "peak_mib": "peak MiB",
               "error": "error (rms over std)"}  # fmt: skip
 
 
@@ -92,7 +92,7 @@ def points() -> str:
                 short(median(runs, "error")),
             ])  # fmt: skip
     return markdown(
-        ["curve", "x", "success", "queries", "round trips", "own seconds", "peak MiB", "error"],
+        ["curve", "x", "success", "queries", "round trips", "computing seconds", "peak MiB", "error"],
         rows,
     )
 
@@ -172,14 +172,14 @@ def internet() -> str:
     law = (
         f"Fitted to networks k-k-1 from P = {count(min(curve(name)))} to "
         f"{count(max(curve(name)))}: "
-        f"queries grow as P^{fits[0].exponent:.2f}, own seconds as P^{fits[1].exponent:.2f}. Used "
+        f"queries grow as P^{fits[0].exponent:.2f}, computing seconds as P^{fits[1].exponent:.2f}. Used "
         f"beyond the largest of them: {queries.scale:.3g} P^{queries.exponent:.2f} queries and "
         f"{seconds.scale:.2g} P^{seconds.exponent:.2f} seconds, since P parameters need at least "
         f"P scalar answers, and every number sent must be read, about P^1.5 of them here. "
         f"Everything below is extrapolation."
     )
     header = ["model", "parameters P", "queries", "price",
-              *(f"at {rate:g}/s" for rate in RATES), "own time, one core", "note"]  # fmt: skip
+              *(f"at {rate:g}/s" for rate in RATES), "computing time, one core", "note"]  # fmt: skip
     return f"{law}\n\n{markdown(header, rows)}"
 
 
