@@ -199,7 +199,7 @@ def page() -> str:
         "default (0 and 1 say nothing and are not counted; nor are the planted networks, the data",
         f"sets and the command line's options, {len(house.knobs(apart=True))} more). "
         f"The goal is {house.KNOBS_ASKED}; there are {len(house.knobs())}.",
-        "`python -m benchmarks.house knobs` lists them, and a test makes sure that there will be fewer.",
+        "`python -m benchmarks.house knobs` lists them; a test makes sure that they become fewer.",
         "", _knob_table(), "",
         "## Length", "",
         f"{len(house.trees())} files, {sum(lines for _, lines in house.files()):,} lines. "

@@ -111,8 +111,8 @@ def deployed() -> str:
     if not told:
         return "No runs of this suite are published yet; `python -m benchmarks.deployed` runs it."
     words = (
-        "\n\nThese models compute in float32; some answer with probabilities or rounded numbers. All "
-        "go through\n`unrelu.extract` with default options."
+        "\n\nThese models compute in float32; some answer with probabilities or rounded numbers. "
+        "All go through\n`unrelu.extract` with default options."
     )
     return markdown(["model", "success", "median (max)"], told) + words
 

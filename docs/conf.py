@@ -59,7 +59,17 @@ autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_type_aliases = {
     name: name
-    for name in ("ArrayLike", "BoolArray", "ExactArray", "FloatArray", "IntArray", "RandomState")
+    for name in (
+        "AnswerKind",
+        "Area",
+        "ArrayLike",
+        "BoolArray",
+        "Callback",
+        "ExactArray",
+        "FloatArray",
+        "IntArray",
+        "RandomState",
+    )
 }
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
@@ -72,5 +82,6 @@ intersphinx_mapping = inventories.written(HERE / "inventories.toml", HERE / "_bu
 # ---------------------------------------------------------------------------- look
 html_theme = "furo"
 html_title = "unrelu"
+pygments_dark_style = "monokai"
 html_static_path = ["_static"]
 html_css_files = ["unrelu.css"]

@@ -37,7 +37,7 @@ def test_the_citation_names_this_version_and_every_paper():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["version"] == unrelu.__version__
     assert citation["license"] == PROJECT["license"]
-    assert citation["cff-version"] and citation["message"] and citation["authors"]
+    assert {"cff-version", "message", "title", "authors"} <= set(citation)
     families = {author["family-names"] for each in citation["references"]
                 for author in each["authors"]}  # fmt: skip
     assert {"Daniely", "Chen", "Jayaram", "Awasthi", "Goel"} <= families

@@ -3,7 +3,7 @@
 c = get_config()  # noqa: F821
 c.InlineBackend.figure_formats = {"svg"}
 c.InlineBackend.rc = {
-    "figure.figsize": (7.0, 3.6),
+    "figure.figsize": (5.6, 3.3),
     "figure.facecolor": "white",
     "font.size": 12.0,
     "axes.spines.top": False,

@@ -107,10 +107,10 @@ def learn(
 ) -> None:
     """Learn what labelled a set of samples with Gaussian inputs.
 
-    Reads the samples batch by batch, so they may be larger than memory.
+    The samples are read batch by batch, so they may be larger than memory.
 
-    Exit code 0: recovered, 1: not, or only approximated, 2: a mistake in the
-    command or the samples, 130: interrupted.
+    Exit code 0 means recovered; 1 means not recovered or only approximated; 2 is
+    a mistake in the command or in the samples; and 130 means interrupted.
 
     Example: unrelu learn samples/ --out network.safetensors
     """  # fmt: skip
