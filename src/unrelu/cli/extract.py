@@ -41,7 +41,9 @@ from unrelu.errors import BudgetExhausted
 
 DryRunOption = Annotated[
     bool,
-    typer.Option("--dry-run", help="Look (about 700 queries), say method and price, and stop."),
+    typer.Option(
+        "--dry-run", help="Look (about 700 queries), say the method and its price, and stop."
+    ),
 ]
 
 
