@@ -64,7 +64,6 @@ autodoc_type_aliases = {
         "Area",
         "ArrayLike",
         "BoolArray",
-        "Callback",
         "ExactArray",
         "FloatArray",
         "IntArray",
