@@ -73,8 +73,10 @@ format: $(STAMP) ## rewrite the sources in the house format
 bench: $(STAMP) ## run the benchmarks (SUITE=full for all seeds)
 	OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks --suite $(SUITE) --jobs $(JOBS)
 
-docs: $(STAMP) ## build the documentation, warnings are errors
+docs: $(STAMP) ## build the site: pages are executed, links checked, warnings are errors
+	rm -rf docs/_build/html docs/generated
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+	$(BIN)/python docs/links.py docs/_build/html
 	@echo "open docs/_build/html/index.html"
 
 clean: ## remove what was built

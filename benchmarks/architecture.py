@@ -113,7 +113,7 @@ def _counts() -> list[str]:
             f"| {sum(map(house.lines_of, seen)):,} | `{longest}`, {house.lines_of(longest)} |"
         )
     return [
-        "| begins at | files | edges | asked | lines | longest file |",
+        "| begins at | files | edges | goal | lines | longest file |",
         "| --- | ---: | ---: | ---: | ---: | --- |",
         *lines,
     ]
@@ -198,8 +198,8 @@ def page() -> str:
         "A knob is a number that someone chose: a config field, a module constant or a keyword's",
         "default (0 and 1 say nothing and are not counted; nor are the planted networks, the data",
         f"sets and the command line's options, {len(house.knobs(apart=True))} more). "
-        f"{house.KNOBS_ASKED} are asked, {len(house.knobs())} there are;",
-        "`python -m benchmarks.house knobs` lists them, and a test holds that they get fewer.",
+        f"The goal is {house.KNOBS_ASKED}; there are {len(house.knobs())}.",
+        "`python -m benchmarks.house knobs` lists them; a test makes sure that they become fewer.",
         "", _knob_table(), "",
         "## Length", "",
         f"{len(house.trees())} files, {sum(lines for _, lines in house.files()):,} lines. "

@@ -43,11 +43,16 @@ def median(runs: Sequence[Mapping[str, Any]], key: str) -> float | None:
     return statistics.median(values) if values else None
 
 
-def asked(entry: Mapping[str, Any]) -> str:
-    """Say what a row asks for."""
+WORDS = {"own_seconds": "computing seconds", "cpu_seconds": "processor seconds"}
+"""How keys of the results are written for a reader."""
+
+
+def required(entry: Mapping[str, Any]) -> str:
+    """Say which figures a row must reach."""
     parts = []
     for key, value in entry.get("target", {}).items():
         kind, _, name = key.rpartition(":")
+        name = WORDS.get(name, name)
         if key == "success":
             parts.append(f"{value:g}/{entry['seeds']} succeed")
         elif kind == "count":
@@ -55,7 +60,7 @@ def asked(entry: Mapping[str, Any]) -> str:
         elif kind:
             parts.append(f"{'' if kind == 'max' else 'mean '}{name} ≤ {figure(value)}")
         else:
-            parts.append(f"median {key} ≤ {figure(value)}")
+            parts.append(f"median {name} ≤ {figure(value)}")
     return ", ".join(parts)
 
 
@@ -71,7 +76,8 @@ def measured(entry: Mapping[str, Any]) -> str:
             values = [float(run[name]) for run in runs if name in run]
             parts.append(f"mean {name} {figure(statistics.fmean(values))}" if values else "")
         elif isinstance(facts.get(key), dict):
-            parts.append(f"{key} {figure(facts[key]['median'])} (max {figure(facts[key]['max'])})")
+            median_, most = facts[key]["median"], facts[key]["max"]
+            parts.append(f"{WORDS.get(key, key)} {figure(median_)} (max {figure(most)})")
     return ", ".join(filter(None, parts))
 
 

@@ -23,7 +23,7 @@ AXES = {
     "span, inputs": "inputs d, first layer of 20",
     "samples, N": "samples N, d = 10, m = 5, noise 0.1",
 }
-QUANTITIES = {"queries": "queries", "seconds": "own seconds", "peak_mib": "peak MiB",
+QUANTITIES = {"queries": "queries", "seconds": "computing seconds", "peak_mib": "peak MiB",
               "error": "error (rms over std)"}  # fmt: skip
 
 
@@ -92,7 +92,16 @@ def points() -> str:
                 short(median(runs, "error")),
             ])  # fmt: skip
     return markdown(
-        ["curve", "x", "success", "queries", "round trips", "own seconds", "peak MiB", "error"],
+        [
+            "curve",
+            "x",
+            "success",
+            "queries",
+            "round trips",
+            "computing seconds",
+            "peak MiB",
+            "error",
+        ],
         rows,
     )
 
@@ -172,14 +181,15 @@ def internet() -> str:
     law = (
         f"Fitted to networks k-k-1 from P = {count(min(curve(name)))} to "
         f"{count(max(curve(name)))}: "
-        f"queries grow as P^{fits[0].exponent:.2f}, own seconds as P^{fits[1].exponent:.2f}. Used "
+        f"queries grow as P^{fits[0].exponent:.2f}, "
+        f"computing seconds as P^{fits[1].exponent:.2f}. Used "
         f"beyond the largest of them: {queries.scale:.3g} P^{queries.exponent:.2f} queries and "
         f"{seconds.scale:.2g} P^{seconds.exponent:.2f} seconds, since P parameters need at least "
         f"P scalar answers, and every number sent must be read, about P^1.5 of them here. "
         f"Everything below is extrapolation."
     )
     header = ["model", "parameters P", "queries", "price",
-              *(f"at {rate:g}/s" for rate in RATES), "own time, one core", "note"]  # fmt: skip
+              *(f"at {rate:g}/s" for rate in RATES), "time on one core", "note"]  # fmt: skip
     return f"{law}\n\n{markdown(header, rows)}"
 
 
@@ -207,7 +217,7 @@ def draw(path: Path) -> None:
     from matplotlib.ticker import NullFormatter
 
     plt.rcParams["svg.hashsalt"] = "unrelu"
-    figure, axes = plt.subplots(2, 4, figsize=(14, 6.4), layout="constrained")
+    figure, axes = plt.subplots(4, 2, figsize=(7.5, 12), layout="constrained")
     marks = {"queries": "o", "seconds": "s", "peak_mib": "^", "error": "d"}
     for panel, (name, axis) in zip(axes.ravel(), AXES.items(), strict=False):
         places = curve(name)
@@ -224,13 +234,13 @@ def draw(path: Path) -> None:
             if law is not None:
                 grid = np.geomspace(min(places), max(places), 20)
                 panel.loglog(grid, [law(x) for x in grid], "-", lw=0.8, color=line.get_color())
-        panel.set_title(name, fontsize=10)
-        panel.set_xlabel(axis, fontsize=8)
+        panel.set_title(name, fontsize=12)
+        panel.set_xlabel(axis, fontsize=10)
         panel.xaxis.set_minor_formatter(NullFormatter())
         if places:
             low, high = panel.get_ylim()
             panel.set_ylim(low, high * (high / low) ** 0.35)  # room for the legend
-            panel.legend(fontsize=7, frameon=False, loc="upper left")
+            panel.legend(fontsize=9, frameon=False, loc="upper left")
         panel.grid(alpha=0.3)
     axes.ravel()[-1].axis("off")
     path.parent.mkdir(exist_ok=True)

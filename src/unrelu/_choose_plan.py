@@ -184,6 +184,15 @@ def plan_extraction(
     ------
     BudgetExhausted
         The budget does not even allow this.
+
+    Examples
+    --------
+    >>> import unrelu
+    >>> oracle = unrelu.connect(unrelu.planted.random_network(6, 3, 1, rng=0))
+    >>> plan = unrelu.plan_extraction(oracle, rng=0)
+    >>> plan.method
+    'extract_two_layer'
+    >>> result = unrelu.extract(oracle, plan=plan, rng=0)  # nothing is asked twice
     """
     return make_plan(as_oracle(oracle), domain, as_generator(rng).spawn(2)[0], answers=answers)[0]
 

@@ -107,6 +107,14 @@ def extract(
         The result of the algorithm that was chosen; a :class:`SpanResult`,
         PARTIAL at most, where no network could be had. The message begins with
         the reason for the choice.
+
+    Examples
+    --------
+    >>> import unrelu
+    >>> target = unrelu.planted.random_network(6, 3, 1, rng=0)
+    >>> result = unrelu.extract(unrelu.connect(target), rng=0)
+    >>> result.status.name, result.network.architecture
+    ('RECOVERED', '6-3-1')
     """
     if plan is not None and not isinstance(plan, ExtractionPlan):
         raise InvalidInput(f"plan must be what plan_extraction returned, got {plan!r}")

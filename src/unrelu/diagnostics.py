@@ -76,6 +76,13 @@ def diagnose(
         at inside it instead.
     answers
         ``"values"`` or ``"probabilities"``, where the look at them should not decide.
+
+    Examples
+    --------
+    >>> import unrelu
+    >>> seen = unrelu.diagnose(unrelu.planted.random_network(4, 3, 1, rng=0))
+    >>> seen.kind, seen.precision, seen.deterministic
+    ('values', 'float64', True)
     """
     scale = real_number(scale, "scale", above=0.0)
     check_reading(answers)

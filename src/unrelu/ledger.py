@@ -83,6 +83,16 @@ class Ledger:
         :class:`LedgerFull`, and everything before it is kept.
     read_only
         Look, don't write.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile, unrelu
+    >>> file = pathlib.Path(tempfile.mkdtemp()) / "answers.db"
+    >>> oracle = unrelu.connect(unrelu.planted.affine(3, rng=0), ledger=file)
+    >>> oracle([[1.0, 2.0, 3.0]]).shape
+    (1, 1)
+    >>> [entry.answers for entry in unrelu.Ledger(file, read_only=True).entries()]
+    [1]
     """
 
     def __init__(

@@ -59,6 +59,13 @@ class Network(Shaped):
         :class:`~unrelu.activations.Activation`.
     skip
         ``(m, d)`` or None.
+
+    Examples
+    --------
+    >>> import unrelu
+    >>> unit = unrelu.Network([[[1.0]], [[2.0]]], [[0.0], [1.0]], activations="tanh")
+    >>> unit([[0.0]])
+    array([[1.]])
     """
 
     weights: tuple[FloatArray, ...]
@@ -334,6 +341,14 @@ class ReLUNetwork(Network):
         One vector per layer, ``(width_l,)``.
     skip
         ``(m, d)`` or None.
+
+    Examples
+    --------
+    >>> import unrelu
+    >>> absolute = unrelu.ReLUNetwork([[[1.0], [-1.0]], [[1.0, 1.0]]], [[0.0, 0.0], [0.0]])
+    >>> absolute([[-3.0], [2.0]])
+    array([[3.],
+           [2.]])
     """
 
     def __init__(

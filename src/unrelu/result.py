@@ -45,6 +45,9 @@ class Status(enum.Enum):
     APPROXIMATED: a network is given and its error was measured, but it is a copy
     that comes close, not the target itself; RECOVERED is kept for what is exact
     within the noise of the answers, and for an error that the caller asked for.
+
+    >>> Status("partial").name
+    'PARTIAL'
     """
 
     RECOVERED = "recovered"
@@ -135,6 +138,9 @@ class Certificate:
         The inputs' distribution, in words.
     details
         Algorithm-specific facts: conditioning, residuals, assumed bounds.
+
+    >>> Certificate.from_deviations(np.array([0.0, 1e-9]), scale=1.0, tolerance=1e-8).exceeding
+    0
     """
 
     samples: int
@@ -252,6 +258,9 @@ class RecoveryResult:
     Subclasses add arrays of their own (a span's basis, a layer's directions):
     every field of theirs that holds an array, a number or a string is saved
     and reloaded with the rest.
+
+    >>> RecoveryResult(Status.PARTIAL, "one layer", QueryStats(), Provenance("mine")).success
+    False
     """
 
     status: Status

@@ -39,7 +39,7 @@ class Answers(enum.Enum):
 
 DepthOption = Annotated[
     int | None,
-    typer.Option("--depth", min=2, max=3, help="Layers, the output layer included: 2 or 3.",
+    typer.Option("--depth", min=2, max=3, help="Number of layers, the output layer included.",
                  show_default="found out", rich_help_panel=ATTACK_PANEL),
 ]  # fmt: skip
 EpsilonOption = Annotated[
@@ -50,7 +50,7 @@ EpsilonOption = Annotated[
 ]  # fmt: skip
 RelativeOption = Annotated[
     bool,
-    typer.Option("--relative", help="--epsilon is a part of the answers' spread.",
+    typer.Option("--relative", help="Take --epsilon as a part of the answers' spread.",
                  rich_help_panel=ATTACK_PANEL),
 ]  # fmt: skip
 DomainOption = Annotated[
@@ -60,8 +60,8 @@ DomainOption = Annotated[
 ]  # fmt: skip
 AnswersOption = Annotated[
     Answers,
-    typer.Option("--answers", help="What answers are: values or probabilities (found out if not "
-                 "told), or labels: only the largest output's index is used.",
+    typer.Option("--answers", help="How to read the answers: as values, as probabilities, or as "
+                 "labels, where only the index of the largest output is used.",
                  rich_help_panel=ATTACK_PANEL),
 ]  # fmt: skip
 

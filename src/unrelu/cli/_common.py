@@ -74,24 +74,24 @@ TargetArgument = Annotated[
 ]
 InputDimOption = Annotated[
     int | None,
-    typer.Option("--input-dim", min=1, help="Inputs of a MODULE:FUNCTION target.",
+    typer.Option("--input-dim", min=1, help="Number of inputs of a MODULE:FUNCTION.",
                  rich_help_panel=TARGET_PANEL, envvar="UNRELU_INPUT_DIM"),
 ]  # fmt: skip
 SeedOption = Annotated[
     int,
-    typer.Option("--seed", min=0, help="Same seed, same queries, same result.",
+    typer.Option("--seed", min=0, help="The same seed gives the same result.",
                  envvar="UNRELU_SEED"),
 ]  # fmt: skip
 BudgetOption = Annotated[
     int | None,
-    typer.Option("--budget", min=0, help="Most queries to send, earlier runs of the ledger "
-                 "included.", envvar="UNRELU_BUDGET", show_default="no limit",
+    typer.Option("--budget", min=0, help="Send at most this many queries; earlier runs of the "
+                 "ledger count.", envvar="UNRELU_BUDGET", show_default="no limit",
                  rich_help_panel=COST_PANEL),
 ]  # fmt: skip
 LedgerOption = Annotated[
     Path | None,
-    typer.Option("--ledger", help="File that keeps every answer; run again to resume. Three "
-                 "points are asked again then, to see that it is the same model.",
+    typer.Option("--ledger", help="Keep every answer in this file; run the command again to "
+                 "resume. Three points are sent again then, to see that it is the same model.",
                  rich_help_panel=COST_PANEL, envvar="UNRELU_LEDGER", show_default="none"),
 ]  # fmt: skip
 OutOption = Annotated[
@@ -109,7 +109,7 @@ JsonOption = Annotated[
     ),
 ]
 QuietOption = Annotated[
-    bool, typer.Option("--quiet", "-q", help="Only the essentials on stderr.",
+    bool, typer.Option("--quiet", "-q", help="Write only the essentials to stderr.",
                        rich_help_panel=OUTPUT_PANEL, envvar="UNRELU_QUIET")
 ]  # fmt: skip
 

@@ -62,12 +62,12 @@ SHARED = (
     _target("name", str | None, None, "Name of the target in the ledger; change it when the "
             "model behind an address changes.", show_default="derived"),
     _cost("price", float | None, None, "Price of one query.", min=0.0, envvar="UNRELU_PRICE"),
-    _cost("max_cost", float | None, None, "Most money to spend, at --price.", min=0.0,
+    _cost("max_cost", float | None, None, "Spend at most this much, at --price.", min=0.0,
           envvar="UNRELU_MAX_COST", show_default="no limit"),
     _cost("store_points", bool, False, "Keep the points in the ledger too, for unrelu ledger "
           "export.", "--store-points"),
-    _cost("batch", int, 4096, "Most queries in one request.", min=1),
-    _http("protocol", str, "auto", f"{', '.join(PROTOCOLS)}."),
+    _cost("batch", int, 4096, "Send at most this many queries in one request.", min=1),
+    _http("protocol", str, "auto", f"One of {', '.join(PROTOCOLS)}."),
     _http("request", str | None, None, "JSON with {{x}} for the rows, {{row}} for a single "
           "one, or \"{{png}}\" for a single picture (base64)."),
     _http("answer", str | None, None, "Where the answers are, such as '$.outputs[0].scores'."),
@@ -77,11 +77,11 @@ SHARED = (
           "environment."),
     _http("datatype", str | None, None, "KServe: FP64, FP32 or FP16.",
           show_default="as the server says"),
-    _http("rate", str | None, None, "Most queries per time, retries included: 50/s, 1000/min.",
+    _http("rate", str | None, None, "Send at most so many queries, retries too: 50/s, 1000/min.",
           envvar="UNRELU_RATE", show_default="no limit"),
-    _http("concurrency", int, 4, "Requests in flight at a time.", min=1),
-    _http("timeout", float, 60.0, "Seconds for one request."),
-    _http("retries", int, 8, "Times a failed request is sent again.", min=0),
+    _http("concurrency", int, 4, "Keep at most this many requests in flight.", min=1),
+    _http("timeout", float, 60.0, "Give one request at most so many seconds."),
+    _http("retries", int, 8, "Send a failed request again so many times at most.", min=0),
 )  # fmt: skip
 """The options of every command that opens a target."""
 

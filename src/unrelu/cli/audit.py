@@ -68,40 +68,40 @@ class FailIf(enum.Enum):
 
 
 ReportOption = Annotated[
-    Path, typer.Option("--out", help="The report, one HTML file.", envvar="UNRELU_OUT",
+    Path, typer.Option("--out", help="Write the report here: one HTML file.", envvar="UNRELU_OUT",
                        rich_help_panel=OUTPUT_PANEL)
 ]  # fmt: skip
 ImageOption = Annotated[
     str | None,
-    typer.Option("--image", help="HEIGHT,WIDTH of inputs that are images.",
+    typer.Option("--image", help="Inputs are images of HEIGHT,WIDTH.",
                  show_default="as the shape says", rich_help_panel=TARGET_PANEL),
 ]  # fmt: skip
 ExamplesOption = Annotated[
     Path | None,
-    typer.Option("--examples", help="Images (.npy, rows of inputs) to show before and after "
-                 "obfuscation.", show_default="handwritten digits",
+    typer.Option("--examples", help="Show these images (.npy, rows of inputs) before and "
+                 "after obfuscation.", show_default="handwritten digits",
                  rich_help_panel=OUTPUT_PANEL),
 ]  # fmt: skip
 DryRunOption = Annotated[
     bool,
-    typer.Option("--dry-run", help="Look (about 700 queries), say the price, stop."),
+    typer.Option("--dry-run", help="Look (about 700 queries), say the price, and stop."),
 ]
 FailIfOption = Annotated[
     FailIf | None,
-    typer.Option("--fail-if", help="Exit with 1 if the model was cloned (or: at least copied "
-                 "closely), for a gate before a release.", show_default="never"),
+    typer.Option("--fail-if", help="Exit with 1 if the model was cloned, or at least copied "
+                 "closely: a gate before a release.", show_default="never"),
 ]  # fmt: skip
 CompareOption = Annotated[
     Path | None,
-    typer.Option("--compare", help="An earlier audit (from --json): tell what changed.",
+    typer.Option("--compare", help="Tell what changed since an earlier audit (from --json).",
                  rich_help_panel=OUTPUT_PANEL),
 ]  # fmt: skip
 
 
 PatienceOption = Annotated[
     float | None,
-    typer.Option("--patience", min=0.0, help="Seconds of computing for each defence that is "
-                 "tried on the clone, side by side; one that takes longer is shown as unknown.",
+    typer.Option("--patience", min=0.0, help="Give each defence that is tried on the clone so "
+                 "many seconds of computing; one that takes longer is shown as unknown.",
                  show_default="until each is done", rich_help_panel=COST_PANEL),
 ]  # fmt: skip
 TargetArgument = Annotated[

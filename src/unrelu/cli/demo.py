@@ -49,11 +49,11 @@ ServerOption = Annotated[
     Server,
     typer.Option(
         "--server",
-        help="unrelu's own, or the real MLServer (from .venvs/mlserver or the PATH).",
+        help="Use unrelu's own server, or the real MLServer (from .venvs/mlserver or the PATH).",
         envvar="UNRELU_SERVER",
     ),
 ]
-OutOption = Annotated[Path, typer.Option("--out", help="The report, one HTML file.")]
+OutOption = Annotated[Path, typer.Option("--out", help="Write the report here: one HTML file.")]
 
 
 def demo(

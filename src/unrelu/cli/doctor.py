@@ -29,7 +29,7 @@ def doctor(
 ) -> None:
     """Measure a target's noise, precision, determinism and kind of output.
 
-    Costs about 320 queries, and recovers nothing.
+    This takes about 320 queries, and recovers nothing.
 
     Example: unrelu doctor planted:20-10-1
     """

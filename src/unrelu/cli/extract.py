@@ -41,7 +41,9 @@ from unrelu.errors import BudgetExhausted
 
 DryRunOption = Annotated[
     bool,
-    typer.Option("--dry-run", help="Look (about 700 queries), say method and price, and stop."),
+    typer.Option(
+        "--dry-run", help="Look (about 700 queries), say the method and its price, and stop."
+    ),
 ]
 
 
@@ -63,10 +65,11 @@ def extract(
 ) -> None:
     """Recover the network behind a target, by the method that fits it.
 
-    Looks at the target, says which method it chose and what that costs, and
-    runs it. Exit code 0: recovered, with a certificate. 1: not, or only
-    approximated (what was found is kept). 2: a mistake in the command. 3: the
-    target could not be asked. 130: interrupted.
+    The command looks at the target, says which method it chose and what that
+    costs, and runs it. Exit code 0 means recovered, with a certificate; 1 means
+    not recovered or only approximated (what was found is kept); 2 is a mistake
+    in the command; 3 means that the target could not be asked; and 130 that
+    the run was interrupted.
 
     Examples: unrelu extract planted:784-128-1 --out clone.safetensors;
     unrelu extract planted:10-10-10-1 --dry-run --price 0.0001; unrelu

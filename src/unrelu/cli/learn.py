@@ -42,10 +42,15 @@ DataArgument = Annotated[
     ),
 ]
 ModelOption = Annotated[
-    Model, typer.Option("--model", help="What labelled the samples.", envvar="UNRELU_MODEL")
+    Model,
+    typer.Option("--model", help="Assume that this labelled the samples.", envvar="UNRELU_MODEL"),
 ]
-LabelsOption = Annotated[Path | None, typer.Option("--labels", help="Labels for an x.npy file.")]
-TargetOption = Annotated[str, typer.Option("--target", help="Label column of Parquet files.")]
+LabelsOption = Annotated[
+    Path | None, typer.Option("--labels", help="File with the labels of an x.npy file.")
+]
+TargetOption = Annotated[
+    str, typer.Option("--target", help="Column of Parquet files that holds the labels.")
+]
 WidthOption = Annotated[
     int | None,
     typer.Option("--width", min=0, help="Number of units.", show_default="discovered"),
@@ -56,7 +61,7 @@ OrderOption = Annotated[
         "--order",
         min=1,
         max=2,
-        help="network: the paper's own route of this order.",
+        help="For a network: take the paper's own route, of this order.",
         show_default="stacked moments",
     ),
 ]
@@ -67,23 +72,24 @@ CheckGaussianOption = Annotated[
     bool,
     typer.Option(
         "--check-gaussian/--no-check-gaussian",
-        help="network: refuse inputs that are clearly not Gaussian.",
+        help="For a network: refuse inputs that are clearly not Gaussian.",
     ),
 ]
 ActivationOption = Annotated[
-    str, typer.Option("--activation", help="lowest-layer: the units' activation.")
+    str, typer.Option("--activation", help="For a lowest layer: the units' activation.")
 ]
 ThresholdOption = Annotated[
     float | None,
     typer.Option(
         "--threshold",
-        help="lowest-layer: the units' threshold, if known.",
+        help="For a lowest layer: the units' threshold, if it is known.",
         show_default="estimated",
     ),
 ]
-KindOption = Annotated[str, typer.Option("--kind", help="halfspaces: intersection or union.")]
+KindOption = Annotated[str, typer.Option("--kind", help="For halfspaces: intersection or union.")]
 JobsOption = Annotated[
-    int, typer.Option("--jobs", min=1, help="network: threads.", envvar="UNRELU_JOBS")
+    int,
+    typer.Option("--jobs", min=1, help="For a network: number of threads.", envvar="UNRELU_JOBS"),
 ]
 
 
@@ -107,10 +113,10 @@ def learn(
 ) -> None:
     """Learn what labelled a set of samples with Gaussian inputs.
 
-    Reads the samples batch by batch, so they may be larger than memory.
+    The samples are read batch by batch, so they may be larger than memory.
 
-    Exit code 0: recovered, 1: not, or only approximated, 2: a mistake in the
-    command or the samples, 130: interrupted.
+    Exit code 0 means recovered; 1 means not recovered or only approximated; 2 is
+    a mistake in the command or in the samples; and 130 means interrupted.
 
     Example: unrelu learn samples/ --out network.safetensors
     """  # fmt: skip

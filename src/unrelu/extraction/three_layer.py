@@ -161,6 +161,14 @@ def extract_three_layer(
         held-out point of the certificate within its tolerance. PARTIAL gives
         the first-layer hyperplanes that were found, and says what stopped it.
         For probabilities the network gives logits, of which one is always zero.
+
+    Examples
+    --------
+    >>> import unrelu
+    >>> target = unrelu.planted.random_network(6, 4, 3, 1, rng=0)
+    >>> result = unrelu.extract_three_layer(target, rng=0)
+    >>> result.status.name, result.network.architecture
+    ('RECOVERED', '6-4-3-1')
     """
     if faithful:
         return extract_three_layer_as_printed(

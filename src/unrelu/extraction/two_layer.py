@@ -146,6 +146,14 @@ def extract_two_layer(
         RECOVERED promises that the network agreed with the target at every
         held-out point of the certificate within its tolerance. For
         probabilities the network gives logits, of which one is always zero.
+
+    Examples
+    --------
+    >>> import unrelu
+    >>> target = unrelu.planted.random_network(6, 4, 1, rng=0)
+    >>> result = unrelu.extract_two_layer(target, rng=0)
+    >>> result.status.name, result.width
+    ('RECOVERED', 4)
     """
     if faithful:
         return extract_two_layer_as_printed(

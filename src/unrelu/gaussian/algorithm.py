@@ -199,6 +199,14 @@ def learn_from_samples(
     Returns
     -------
     SamplesResult
+
+    Examples
+    --------
+    >>> import numpy as np, unrelu
+    >>> truth = unrelu.planted.random_network(5, 2, 1, rng=0)
+    >>> x = np.random.default_rng(0).standard_normal((10_000, 5))
+    >>> unrelu.learn_from_samples(x, truth(x)[:, 0], rng=0).width
+    2
     """
     order = _checked_order(width, order, method, max_width, jobs)
     options = SampleOptions() if options is None else options

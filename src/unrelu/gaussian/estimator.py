@@ -44,6 +44,15 @@ class HermiteNetRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
         The whole :class:`unrelu.RecoveryResult`.
     n_features_in_
         Number of inputs.
+
+    Examples
+    --------
+    >>> import numpy as np, unrelu
+    >>> truth = unrelu.planted.random_network(5, 2, 1, rng=0)
+    >>> x = np.random.default_rng(0).standard_normal((10_000, 5))
+    >>> model = unrelu.HermiteNetRegressor(random_state=0).fit(x, truth(x)[:, 0])
+    >>> bool(model.score(x, truth(x)[:, 0]) > 0.999)
+    True
     """
 
     def __init__(

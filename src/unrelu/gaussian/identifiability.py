@@ -92,6 +92,12 @@ def identifiability(network: ReLUNetwork, *, tolerance: float | None = None) -> 
     -------
     Identifiability
         Complete if at most 20 units depend linearly on the others.
+
+    Examples
+    --------
+    >>> import unrelu
+    >>> unrelu.identifiability(unrelu.planted.random_network(6, 3, 1, rng=0)).determined
+    True
     """
     if tolerance is None:
         tolerance = math.sqrt(float(np.finfo(np.float64).eps))

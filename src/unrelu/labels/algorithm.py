@@ -166,6 +166,15 @@ def extract_from_labels(
     -------
     LabelsResult
         RECOVERED promises that all held-out labels were predicted, also beside the boundary.
+
+    Examples
+    --------
+    >>> import numpy as np, unrelu
+    >>> score = unrelu.planted.random_network(10, 4, 1, rng=0)
+    >>> middle = np.median(score(np.random.default_rng(0).standard_normal((4000, 10))))
+    >>> label = unrelu.connect(lambda x: (score(x) > middle).astype(float), input_dim=10)
+    >>> unrelu.extract_from_labels(label, rng=0).width
+    4
     """
     base = Run(
         oracle, algorithm="extract_from_labels", rng=rng, budget=budget, progress=progress,

@@ -106,9 +106,8 @@ Deviations
   R = B = 1, delta = 0.1). ``faithful=True`` keeps them.
 - Differences of neighbouring pieces instead of all pairs: across a cluster too
   tight to resolve, the difference is the v* of Lemma 3.21.
-- Coefficients are the +-1 of Theorem 4.8, read from the jumps. Least squares
-  runs at the end, only where the samples still disagree, and is kept only if
-  held-out samples agree better: refitting earlier brings every kink back.
+- Coefficients are the +-1 of Theorem 4.8, read from the jumps. Least squares runs at the end, if
+  samples still disagree, and is kept if held-out ones agree better: earlier, every kink is back.
 - Gaussian samples, for validation too, and the certificate look for bumps; a line through
   the worst sample finds the neurons behind it.
 - A bump is a sum of large terms that cancel. Their rounding noise remains and betrays them:
@@ -166,8 +165,7 @@ def learn_from_queries(
     Parameters
     ----------
     oracle
-        An :class:`~unrelu.oracles.Oracle`, or anything that
-        :func:`~unrelu.oracles.as_oracle` takes.
+        Anything that :func:`~unrelu.oracles.as_oracle` takes.
     epsilon
         Root mean square error allowed, in answer units, all outputs taken together: an
         output that varies by less is not vouched for, and named.
@@ -175,17 +173,14 @@ def learn_from_queries(
         Take ``epsilon`` in units of the standard deviation of F under N(0, I).
     delta
         The certificate's bound may fail with this probability.
-    rng
-        Seed or generator; the same seed gives the same result.
-    progress
-        Receives updates while it runs.
+    rng, progress
+        Seed or generator (the same seed gives the same result), and what receives updates.
     faithful
         Run Algorithms 1-4 as printed, with ``config.constants`` for what the
         paper leaves open. Needs ``width``, ``norm_bound`` and ``bias_bound``.
     width, norm_bound, bias_bound
-        k, R and B of Theorem 1.1, where known. In practice k R matters: it says how
-        thin a bump can be and still cost epsilon. With both given, RECOVERED rests on no
-        assumption.
+        k, R and B of Theorem 1.1, where known. In practice k R matters: it says how thin a bump
+        can be and still cost epsilon. With both given, RECOVERED rests on no assumption.
     narrowest
         Width of the narrowest bump to look for, in input units: it takes about
         ``28 / narrowest`` samples. By default R decides, or, where that is not
@@ -200,6 +195,11 @@ def learn_from_queries(
     LearnerResult
         RECOVERED promises the bound above, given k and R. ``assumed`` says what was
         given and what assumed; ``reached`` what accuracy the certificate vouches for.
+
+    >>> import unrelu
+    >>> target = unrelu.planted.random_network(4, 2, 1, rng=0)
+    >>> unrelu.learn_from_queries(target, epsilon=0.01, relative=True, rng=0).success
+    True
     """
     request = Request(
         epsilon=epsilon,

@@ -231,6 +231,10 @@ class Oracle(abc.ABC):
         for flat rows.
     data
         Rows like those that the target is meant for, ``(n, d)``; None where none were given.
+
+    >>> import unrelu
+    >>> unrelu.connect(unrelu.planted.affine(3, rng=0)).input_dim
+    3
     """
 
     input_dim: int

@@ -101,6 +101,15 @@ def connect(
     http
         How a prediction API is asked: protocol, credentials (by the names of
         environment variables), concurrency, rate, retries.
+
+    Examples
+    --------
+    >>> import numpy as np, unrelu
+    >>> oracle = unrelu.connect(lambda x: np.maximum(x, 0).sum(axis=1), input_dim=2, budget=100)
+    >>> oracle([[1.0, -1.0]])
+    array([[1.]])
+    >>> oracle.queries.total  # one more told how many outputs there are
+    2
     """
     batch_size = whole_number(batch_size, "batch_size", least=1)
     budget = None if budget is None else whole_number(budget, "budget")

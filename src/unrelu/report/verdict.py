@@ -58,7 +58,7 @@ def _copied(result: RecoveryResult, needed: int | None, also: str) -> tuple[str,
     network, certificate, found = result.network, result.certificate, result.findings()
     assert network is not None
     assert certificate is not None
-    asked = f"{needed or result.queries.total:,} questions"
+    asked = f"{needed or result.queries.total:,} queries"
     units = " and ".join(str(width) for width in found.widths or network.hidden_widths) or "no"
     if isinstance(result, LabelsResult):
         exact = result.success
@@ -72,14 +72,14 @@ def _copied(result: RecoveryResult, needed: int | None, also: str) -> tuple[str,
     if found.copy_error is not None:
         return (
             "This model can be copied closely",
-            f"Anyone who may ask {asked} gets a copy with {units} hidden units that is off by "
+            f"Anyone who may send {asked} gets a copy with {units} hidden units that is off by "
             f"about {_part(found.copy_error / (certificate.scale or 1.0))} of what the answers "
             "vary by, though the answers themselves are noisy or coarse. It took nothing but "
             f"answers.{also}",
         )
     return (
         "This model can be cloned",
-        f"Anyone who may ask {asked} gets a copy: {network.parameters:,} parameters, {units} "
+        f"Anyone who may send {asked} gets a copy: {network.parameters:,} parameters, {units} "
         "hidden units. At fresh inputs it never differs from the model by more than "
         f"{_part(certificate.relative_deviation)} of what the answers vary by. It took nothing "
         f"but answers.{also}",
@@ -113,7 +113,7 @@ def _leaking(plan: ExtractionPlan, result: RecoveryResult, also: str) -> tuple[s
         else "That is all of them."
     )
     what = (
-        f"After {result.queries.total:,} questions its answers gave away the {found.rank} of {n} "
+        f"After {result.queries.total:,} queries its answers gave away the {found.rank} of {n} "
         f"directions of input space that it looks at. {blind}"
     )
     if found.units:

@@ -227,6 +227,13 @@ def recover_span(
         An argument makes no sense for this target.
     OracleError
         The target failed; a budget that ran out is a status instead.
+
+    Examples
+    --------
+    >>> import unrelu
+    >>> target = unrelu.planted.random_network(20, 3, 5, 1, rng=0)
+    >>> unrelu.recover_span(target, rng=0).rank
+    3
     """
     config = SpanConfig() if config is None else config
     if tolerance is None:

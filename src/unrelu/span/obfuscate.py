@@ -106,6 +106,15 @@ def obfuscate(
     -------
     Obfuscation
         ``images`` and, per input, noise norm, correlation and residuals.
+
+    Examples
+    --------
+    >>> import numpy as np, unrelu
+    >>> target = unrelu.planted.random_network(20, 3, 1, rng=0)
+    >>> x = np.random.default_rng(0).standard_normal((2, 20))
+    >>> hidden = unrelu.obfuscate(x, target.weights[0], noise=10.0, rng=0)
+    >>> bool(np.allclose(target(hidden.images), target(x)))
+    True
     """
     basis = _basis_of(span)
     points = np.atleast_2d(np.asarray(x, dtype=np.float64))

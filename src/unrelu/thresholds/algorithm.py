@@ -162,6 +162,14 @@ def recover_lowest_layer(
     samples, tolerance
         With an oracle: queries for the landscape, and the error in radians to
         which the queried slabs refine.
+
+    Examples
+    --------
+    >>> import numpy as np, unrelu
+    >>> x = np.random.default_rng(0).standard_normal((50_000, 3))
+    >>> y = np.maximum(x - 2.0, 0.0).sum(axis=1)  # three units, along the axes
+    >>> unrelu.recover_lowest_layer(x, y, rng=0).directions.shape
+    (3, 3)
     """
     cfg = ThresholdConfig() if config is None else config
     _check_choices(activation, threshold, method, units)

@@ -115,6 +115,13 @@ def learn_halfspaces(
         all; "union": label 1 where ``directions @ x > thresholds`` for any.
     units
         Number of halfspaces, where known; otherwise counted.
+
+    Examples
+    --------
+    >>> import numpy as np, unrelu
+    >>> box = unrelu.connect(lambda x: (np.abs(x) <= 1.5).all(axis=1).astype(float), input_dim=2)
+    >>> unrelu.learn_halfspaces(box, rng=0).directions.shape
+    (4, 2)
     """
     cfg = ThresholdConfig() if config is None else config
     if kind not in ("intersection", "union"):
