@@ -278,19 +278,33 @@ def _loss(model: Model, at: Crossings, error: FloatArray, cap: float) -> float:
 
 
 def prune(fit: Fit, at: Crossings, *, noise: float, within: float) -> Fit:
-    """Drop units, weakest first, without which all crossings are explained as before."""
+    """Drop units without which all crossings are explained as before.
+
+    Those that stand twice on one hyperplane, then weak ones, weakest first.
+    """
+
+    def as_before(trial: Model) -> Fit | None:
+        new = fit_model(trial, at, noise=noise, within=within)
+        worse = (new.misfit > max(within, float(fit.misfit.max()))).any()
+        return None if worse else new
+
     folded = fit.model.folded(at.points)
     if folded is not fit.model:
         fit = fit_model(folded, at, noise=noise, within=within)
+    while fit.model.width > 1:
+        first, second, away = fit.model.nearest_pair()
+        less = as_before(fit.model.merged(first, second)) if away < BLURRED else None
+        if less is None:
+            break
+        fit = less
     while fit.model.width:
         strength = np.abs(fit.model.out).max(axis=0)
         weakest = np.arange(fit.model.width) == int(np.argmin(strength))
-        if float(strength.min()) > BLURRED * float(strength.max()):
+        weak = float(strength.min()) <= BLURRED * float(strength.max())
+        less = as_before(fit.model.without(weakest)) if weak else None
+        if less is None:
             break
-        trial = fit_model(fit.model.without(weakest), at, noise=noise, within=within)
-        if (trial.misfit > max(within, float(fit.misfit.max()))).any():
-            break
-        fit = trial
+        fit = less
     return fit
 
 
