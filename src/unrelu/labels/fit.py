@@ -18,18 +18,23 @@ from unrelu.labels.config import EPS, TINY
 from unrelu.labels.hyperplanes import BLURRED
 from unrelu.labels.model import Model
 
-__all__ = ["Fit", "fit_model", "free_scales", "misfits", "prune", "solve_outputs", "superfluous"]
+__all__ = ["Fit", "class_blocks", "fit_model", "free_scales", "misfits", "prune", "solve_outputs", "superfluous"]
 
 
 def free_scales(inside: IntArray, outside: IntArray) -> int:
-    """Count the scales that boundaries leave free: the blocks of the graph of neighbours.
+    """Count the scales that boundaries leave free: the blocks of the graph of neighbours."""
+    return int(class_blocks(inside, outside)[1].max(initial=-1)) + 1
+
+
+def class_blocks(inside: IntArray, outside: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the pairs of neighbouring classes ``(e, 2)``, and which block each belongs to.
 
     A boundary gives the difference of two outputs up to a scale; around a cycle of classes the
     differences add up to zero, which ties their scales. Edges on a common cycle form a block.
     """
     edges = np.unique(np.sort(np.stack([inside, outside], axis=1), axis=1), axis=0)
     if len(edges) == 0:
-        return 0
+        return edges, np.empty(0, np.intp)
     size = int(edges.max()) + 1
     pairs: list[tuple[int, int]] = []
     for v in range(size):
@@ -43,7 +48,7 @@ def free_scales(inside: IntArray, outside: IntArray) -> int:
             pairs += [(int(same[0]), int(e)) for e in same]
     first, second = np.array(pairs).T
     joined = coo_array((np.ones(len(pairs)), (first, second)), shape=(len(edges), len(edges)))
-    return int(connected_components(joined, directed=False)[0])
+    return edges, np.asarray(connected_components(joined, directed=False)[1], np.intp)
 
 
 def solve_outputs(

@@ -45,6 +45,7 @@ class LabelsRun:
         self.asked = Crossings.none(target.domain.dimension)
         self.chart: Chart | None = None
         self.hyperplanes: Hyperplanes | None = None
+        self.first = Hyperplanes.none(target.domain.dimension)
         self.whole = Chart.whole(target)
         self.trusted, self.worst = False, 0
         self.labelled = np.empty((0, self.whole.dimension)), np.empty(0, np.intp)
