@@ -108,6 +108,9 @@ class LabelsResult(RecoveryResult):
     labels
         The labels, in the order of the network's outputs; with two labels the network has one
         output, which is positive where the second is right.
+    names
+        What they are called, where the target answers class names: ``labels`` are numbers that
+        stand for them.
     free
         What labels do not determine, in words.
     width
@@ -127,6 +130,7 @@ class LabelsResult(RecoveryResult):
     """
 
     labels: tuple[float, ...] = ()
+    names: tuple[str, ...] = ()
     free: tuple[str, ...] = ()
     width: int = 0
     agreement: float = float("nan")
@@ -136,11 +140,14 @@ class LabelsResult(RecoveryResult):
     first_weights: FloatArray = dataclasses.field(default_factory=lambda: np.empty((0, 0)))
     first_biases: FloatArray = dataclasses.field(default_factory=lambda: np.empty(0))
 
-    def predict(self, x: ArrayLike) -> FloatArray:
+    def predict(self, x: ArrayLike) -> Any:
         """Return the labels of inputs ``(n, d)``, as the target gives them, ``(n,)``."""
         if self.network is None:
             raise InvalidInput("there is no network to predict with")
-        return predicted(self.network, self.labels, x)
+        labels = predicted(self.network, self.labels, x)
+        if not self.names:
+            return labels
+        return np.asarray(self.names)[np.searchsorted(self.labels, labels)]
 
 
 def extract_from_labels(
@@ -218,6 +225,8 @@ def _extracted(run: LabelsRun) -> LabelsResult:
         failed = verdict.failed
         if verdict.passed(0):
             return _result(run, Status.RECOVERED, _recovered(run), verdict)
+        if run.settled:  # another subspace would show the same, at its full price
+            break
     return _conclude(run)
 
 
@@ -379,6 +388,9 @@ def _result(
         fields["subspace"] = run.chart.rows
     if len(run.first):
         fields |= {"first_weights": run.first.rows, "first_biases": run.first.offsets}
+    called = run.target.oracle.class_names
+    if called:
+        fields["names"] = tuple(called.get(label, f"{label:g}") for label in fields["labels"])
     return LabelsResult(
         status, message, run.target.oracle.queries, run.base.provenance, network=network,
         certificate=None if vouched is None else vouched.certificate,

@@ -18,7 +18,16 @@ from unrelu.labels.config import EPS, TINY
 from unrelu.labels.hyperplanes import BLURRED
 from unrelu.labels.model import Model
 
-__all__ = ["Fit", "class_blocks", "fit_model", "free_scales", "misfits", "prune", "solve_outputs", "superfluous"]
+__all__ = [
+    "Fit",
+    "class_blocks",
+    "fit_model",
+    "free_scales",
+    "misfits",
+    "prune",
+    "solve_outputs",
+    "superfluous",
+]
 
 
 def free_scales(inside: IntArray, outside: IntArray) -> int:

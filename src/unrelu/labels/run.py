@@ -10,7 +10,7 @@ import numpy as np
 
 from unrelu._types import FloatArray
 from unrelu.core.run import Run
-from unrelu.labels.boundary import Crossings, find_near
+from unrelu.labels.boundary import GROWTH, Crossings, find_near
 from unrelu.labels.charts import Chart, Target
 from unrelu.labels.config import DISTANCES, LEVER, LabelsConfig
 from unrelu.labels.design import ask_predicted, predicted_crossings, stays
@@ -65,6 +65,14 @@ class LabelsRun:
         finally:
             spent = self.base.stages[-1].queries
             self.base.progress.update(name, 1, 1, f"{spent:,} labels {details}")
+
+    @property
+    def settled(self) -> bool:
+        """Whether the model knows all classes, and has too many parameters to be fitted again."""
+        if self.model is None or self.model.unknowns <= JOINT:
+            return False
+        known = int(self.model.skip.any(axis=1).sum())  # output 0 is zero, as unknown ones are
+        return known == len(self.target.names) - 1
 
     # ------------------------------------------------------------------ look
 
@@ -163,6 +171,8 @@ class LabelsRun:
                 break
             self.follow(failed, against, checks // 4)
             model = self.extended(model)
+        if model.unknowns > JOINT:  # what is off by little no fit mends: the certificate judges
+            failed = failed.take(~stays(self.whole, failed, GROWTH**3 * within))
         wrong = len(failed) + len(against)
         if wrong == 0 and model.unknowns <= JOINT:  # units that a fit did not need after all
             fit = Fit(model, misfits(model, self.asked, self.noise))
