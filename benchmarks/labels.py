@@ -253,7 +253,7 @@ def _row(
     ratio: float, timeout: float = 300.0, quick: int = 1, **more: float,
 ) -> Row:  # fmt: skip
     target = {"success": least, "ratio": ratio, "max:false": 0, **more}
-    return Row(name, partial(run, limit=limit), range(8000, 8000 + count), target, timeout, quick)
+    return Row(name, partial(run, limit=limit), range(9100, 9100 + count), target, timeout, quick)
 
 
 def _net(*shape: int, single: bool = False) -> Callable[..., dict[str, Any]]:
@@ -272,7 +272,7 @@ ROWS = [
     Row(
         "10-8-6-1 threshold",
         two_hidden,
-        range(8000, 8010),
+        range(9100, 9110),
         {"success": 8, "max:false": 0},
         600.0,
         0,

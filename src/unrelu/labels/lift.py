@@ -72,6 +72,8 @@ def lift_model(
     across = np.linalg.qr(chart.rows.T, mode="complete")[0][:, s:].T
     count = model.width + model.classes - 1 + SPARE
     candidates = predicted_crossings(model, chart, pool, rng, room=finest, wide=False)
+    if len(candidates) < count:  # hardly any boundary of its own: nothing to be moved across
+        return model.on_inputs(chart.rows, chart.origin), Crossings.none(across.shape[1])
     at = choose_bases(model, candidates, count)
     nearest = np.abs(model.heights(at.points)).min(axis=1, initial=1.0)
     step = chart.scale * np.minimum(nearest, 1.0) * np.sqrt(s) / room
