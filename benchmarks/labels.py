@@ -3,9 +3,9 @@
 Thresholds lie at the output's median; argmax targets have output biases, and every class at
 least 1 % of Gaussian inputs (seeds that fail that are drawn again). ``agreement`` is that of
 100,000 Gaussian inputs, ``error`` max |f - f^| over std(f) of logits less their mean over
-classes, on 10,000 of them, after the best scale (one for every class pair's block that no
-cycle of boundaries ties, where that was left free). ``ratio`` is labels over parameters, the
-certificate's excluded.
+classes, on 10,000 of them, after the best scales: one for every block of neighbouring classes,
+as no cycle of boundaries ties two blocks. ``ratio`` is labels over parameters, the certificate's
+excluded. Everything goes through :func:`unrelu.extract`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
+import unrelu
 from benchmarks.harness import Row, main
 from unrelu import planted
-from unrelu._types import FloatArray
-from unrelu.labels.algorithm import LabelsConfig, LabelsResult, extract_from_labels
-from unrelu.labels.approximate import train_network
-from unrelu.networks import ReLUNetwork
+from unrelu._types import FloatArray, IntArray
+from unrelu.labels.algorithm import LabelsConfig
+from unrelu.labels.approximate import predicted, train_network
+from unrelu.labels.fit import class_blocks
+from unrelu.networks import Network, ReLUNetwork
 from unrelu.oracles import connect
+from unrelu.result import RecoveryResult
 
 SAMPLES = 100_000
 RARE = 0.01
@@ -74,24 +79,61 @@ def labels_of(logits: FloatArray) -> FloatArray:
     return logits.argmax(axis=1).astype(float)
 
 
-def extract(net: ReLUNetwork, seed: int, *, single: bool) -> LabelsResult:
+def extract(net: ReLUNetwork, seed: int, *, single: bool) -> RecoveryResult:
     function = in_single(net) if single else net
     oracle = connect(
         lambda x: labels_of(np.asarray(function(x))), input_dim=net.input_dim, output_dim=1
     )
-    return extract_from_labels(oracle, rng=seed + 1)
+    return unrelu.extract(oracle, rng=seed + 1)
 
 
-def logit_error(net: ReLUNetwork, result: LabelsResult, x: FloatArray) -> float:
-    """Return the error of centred logits after the best scale."""
-    assert result.network is not None
-    f, g = net(x), result.network(x)
+def neighbours(net: ReLUNetwork, x: FloatArray) -> tuple[IntArray, IntArray]:
+    """Return the classes that meet on segments between inputs ``(n, d)``."""
+    a, b = x[: len(x) // 2].copy(), x[len(x) // 2 : 2 * (len(x) // 2)].copy()
+    inside, outside = net(a).argmax(axis=1), net(b).argmax(axis=1)
+    for _ in range(40):  # to 1e-12 of the segment
+        middle = 0.5 * (a + b)
+        label = net(middle).argmax(axis=1)
+        same = label == inside
+        a, b = np.where(same[:, None], middle, a), np.where(same[:, None], b, middle)
+        outside = np.where(same, outside, label)
+    unequal = inside != outside
+    return np.asarray(inside[unequal]), np.asarray(outside[unequal])
+
+
+def scaled_parts(net: ReLUNetwork, outputs: FloatArray, x: FloatArray) -> FloatArray:
+    """Return the parts of a network's outputs that have a free scale each, ``(b, n, m)``.
+
+    Without the edges of a block its classes fall apart; what hangs on each of them moves with it.
+    """
+    m = outputs.shape[1]
+    if m == 1:
+        return outputs[None]
+    edges, block = class_blocks(*neighbours(net, x))
+    parts = []
+    for b in range(int(block.max()) + 1):
+        rest, own = edges[block != b], np.unique(edges[block == b])
+        graph = coo_array((np.ones(len(rest)), (rest[:, 0], rest[:, 1])), shape=(m, m))
+        part = connected_components(graph, directed=False)[1]
+        holder = {int(part[v]): int(v) for v in own}
+        moved = outputs[:, [holder.get(int(part[c]), int(own[0])) for c in range(m)]]
+        parts.append(moved - moved.mean(axis=1, keepdims=True))
+    return np.array(parts)
+
+
+def logit_error(net: ReLUNetwork, network: Network, x: FloatArray) -> float:
+    """Return the error of centred logits after the best scales, infinite if one is negative."""
+    f, g = net(x), np.asarray(network(x))
     if f.shape != g.shape:
         return float("inf")
     if f.shape[1] > 1:
-        f, g = (v - v.mean(axis=1, keepdims=True) for v in (f, g))
-    scale = float((f * g).sum() / (g * g).sum())
-    return float(np.abs(scale * g - f).max() / f.std())
+        f = f - f.mean(axis=1, keepdims=True)
+    parts = scaled_parts(net, g, x)
+    flat = parts.reshape(len(parts), -1).T
+    scale, *_ = np.linalg.lstsq(flat, f.ravel(), rcond=None)
+    if not (scale > 0).all():
+        return float("inf")
+    return float(np.abs(flat @ scale - f.ravel()).max() / f.std())
 
 
 def judge(
@@ -104,12 +146,16 @@ def judge(
     agreement = on_data = 0.0
     error = float("inf")
     if result.network is not None:
+        labels = getattr(result, "labels", ())
         x = gaussian(net.input_dim, min(SAMPLES, 50_000_000 // net.input_dim))
-        agreement = float((result.predict(x) == labels_of(net(x))).mean())
-        error = logit_error(net, result, x[:10_000])
-        on_data = agreement
-        if data is not None:
-            on_data = float((result.predict(data) == labels_of(net(data))).mean())
+
+        def agree(inputs: FloatArray) -> float:
+            told = predicted(result.network, labels, inputs)  # type: ignore[arg-type]
+            return float((told == labels_of(net(inputs))).mean())
+
+        agreement = agree(x)
+        error = logit_error(net, result.network, x[:10_000])
+        on_data = agreement if data is None else agree(data)
     spent = result.queries.without_certificate
     return {
         "success": min(agreement, on_data) >= limit,
@@ -123,10 +169,27 @@ def judge(
         "queries": spent,
         "certificate": result.queries.total - spent,
         "round_trips": result.queries.round_trips,
-        "width": result.width,
+        "width": getattr(result, "width", 0),
+        "first_layer": rows_found(net, result),
         "parameters": net.parameters,
         "own_seconds": seconds,
     }
+
+
+def rows_found(net: ReLUNetwork, result: RecoveryResult) -> int:
+    """Count the first layer's hyperplanes that a partial result tells within 1e-6."""
+    rows = getattr(result, "first_weights", np.empty((0, 0)))
+    if len(rows) == 0:
+        return 0
+    mine = np.column_stack([rows, getattr(result, "first_biases")])  # noqa: B009
+    true = np.column_stack([net.weights[0], net.biases[0]])
+    true = true / np.linalg.norm(net.weights[0], axis=1)[:, None]
+    away = np.minimum(
+        np.linalg.norm(true[:, None] - mine[None], axis=2),
+        np.linalg.norm(true[:, None] + mine[None], axis=2),
+    )
+    wrong = int((away.min(axis=0) > 1e-6).sum())  # told, and none of the first layer's
+    return int((away.min(axis=1) <= 1e-6).sum()) - wrong
 
 
 def random_net(
@@ -169,9 +232,10 @@ def mnist_net(seed: int, limit: float) -> dict[str, Any]:
 
 
 def two_hidden(seed: int) -> dict[str, Any]:
-    """Two hidden layers: not called recovered; a copy better than one of random labels.
+    """Two hidden layers: not called recovered; the first layer, and a copy.
 
-    ``beside`` is the agreement of a network trained on as many labels of Gaussian inputs.
+    Success: all of the first layer was told, and nothing else. ``beside`` is the agreement of a
+    network trained on as many labels of Gaussian inputs as the copy's.
     """
     net = random_target(seed, (10, 8, 6, 1))
     outcome = judge(net, seed, 1.0)
@@ -179,7 +243,8 @@ def two_hidden(seed: int) -> dict[str, Any]:
     x, fresh = rng.standard_normal((LabelsConfig().held_out, 10)), gaussian(10)
     beside = train_network(x, labels_of(net(x)), rng)
     outcome["beside"] = float((labels_of(beside(fresh)) == labels_of(net(fresh))).mean())
-    outcome["success"] = not outcome["false"] and outcome["agreement"] > outcome["beside"]
+    outcome["better"] = outcome["agreement"] > outcome["beside"]
+    outcome["success"] = not outcome["false"] and outcome["first_layer"] == len(net.weights[0])
     return outcome
 
 
@@ -188,7 +253,7 @@ def _row(
     ratio: float, timeout: float = 300.0, quick: int = 1, **more: float,
 ) -> Row:  # fmt: skip
     target = {"success": least, "ratio": ratio, "max:false": 0, **more}
-    return Row(name, partial(run, limit=limit), range(8000, 8000 + count), target, timeout, quick)
+    return Row(name, partial(run, limit=limit), range(9100, 9100 + count), target, timeout, quick)
 
 
 def _net(*shape: int, single: bool = False) -> Callable[..., dict[str, Any]]:
@@ -204,7 +269,14 @@ ROWS = [
     _row("digits 64-32-10 argmax", digits, 5, 5, 0.9999, 500, 1800.0, 0),
     _row("digits, float32", partial(digits, single=True), 5, 3, 0.9999, 1000, 1800.0, 0),
     _row("2048-4-1 threshold", _net(2048, 4, 1), 3, 3, 0.9999, 2**21 / 8201, 900.0, 0),
-    Row("10-8-6-1 threshold", two_hidden, range(8000, 8010), {"success": 10}, 600.0, 0),
+    Row(
+        "10-8-6-1 threshold",
+        two_hidden,
+        range(9100, 9110),
+        {"success": 8, "max:false": 0},
+        600.0,
+        0,
+    ),
 ]
 if "UNRELU_MNIST" in os.environ:
     ROWS.append(_row("MNIST 784-16-10 argmax", mnist_net, 2, 2, 0.999, 300, 3600.0, 0))

@@ -13,6 +13,7 @@ from unrelu.core.frame import Frame
 from unrelu.core.record import Remembered
 from unrelu.extraction.leaky import LeakyResult
 from unrelu.extraction.three_layer import ThreeLayerResult
+from unrelu.labels.algorithm import LabelsResult
 from unrelu.lines.facts import Facts
 from unrelu.networks import ReLUNetwork
 from unrelu.result import Provenance, RecoveryResult, Status
@@ -77,17 +78,18 @@ def called_no_network(result: RecoveryResult, facts: Facts) -> RecoveryResult:
 
 def with_first_layer(result: RecoveryResult, facts: Facts) -> RecoveryResult:
     """Join a span with the hyperplanes of the first layer that an attempt has found."""
-    deep = facts.tried("extract_three_layer")
-    if not isinstance(result, SpanResult) or not isinstance(deep, ThreeLayerResult):
+    deep = facts.tried("extract_three_layer") or facts.tried("extract_from_labels")
+    if not isinstance(result, SpanResult):
+        return result
+    if not isinstance(deep, (ThreeLayerResult, LabelsResult)):
         return result
     fields = {f.name: getattr(result, f.name) for f in dataclasses.fields(SpanResult)}
-    if deep.first_width:
-        fields["message"] = (
-            f"{result.message}. {deep.first_width} hyperplanes of the first layer were found"
-        )
+    width = len(deep.first_weights)
+    if width:
+        fields["message"] = f"{result.message}. {width} hyperplanes of the first layer were found"
     return DeepSpanResult(
         **fields,
-        first_width=deep.first_width,
+        first_width=width,
         first_weights=deep.first_weights,
         first_biases=deep.first_biases,
     )

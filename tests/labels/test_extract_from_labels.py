@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 from scipy.optimize import linear_sum_assignment
 
-from unrelu import planted
+from unrelu import extract, planted
 from unrelu.core.record import remembered
 from unrelu.errors import InvalidInput
 from unrelu.labels.algorithm import LabelsResult, extract_from_labels
 from unrelu.labels.config import LabelsConfig
-from unrelu.labels.names import NamedLabels
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles import connect
 from unrelu.result import RecoveryResult, Status
@@ -208,16 +207,49 @@ def test_a_result_survives_a_file(tmp_path):
     assert again.predict(x) == result.predict(x)
 
 
-def test_class_names_are_numbered():
+def test_class_names_come_back(tmp_path):
     net = threshold(3)
-    words = np.array(["cat", "dog"])
-    named = NamedLabels(lambda x: words[labels(net, x).astype(int)])
-    oracle = connect(named, input_dim=8, output_dim=1)
+    words = np.array(["dog", "cat"])
+    oracle = connect(lambda x: words[labels(net, x).astype(int)], input_dim=8, output_dim=1)
     result = extract_from_labels(oracle, rng=1, config=SMALL)
     assert result.success
+    assert sorted(result.names) == ["cat", "dog"]
     x = np.random.default_rng(0).standard_normal((500, 8))
-    told = np.array(named.names)[result.predict(x).astype(int)]
-    assert (told == words[labels(net, x).astype(int)]).all()
+    told = words[labels(net, x).astype(int)]
+    assert (result.predict(x) == told).all()
+    again = RecoveryResult.load(result.save(tmp_path / "names.safetensors"))
+    assert isinstance(again, LabelsResult)
+    assert (again.predict(x) == told).all()
+
+
+def test_a_label_with_its_score_is_a_label():
+    net = threshold(3, (8, 4, 2))
+
+    def target(x):
+        odds = np.exp(net(x) - net(x).max(axis=1, keepdims=True))
+        return np.column_stack([labels(net, x), (odds / odds.sum(axis=1, keepdims=True)).max(1)])
+
+    result = extract(connect(target, input_dim=8, output_dim=2), rng=0)
+    assert isinstance(result, LabelsResult)
+    assert result.success, result.message
+    x = np.random.default_rng(0).standard_normal((2000, 8))
+    assert (result.predict(x) == labels(net, x)).all()
+
+
+@pytest.mark.slow
+def test_the_first_of_two_hidden_layers():
+    net = threshold(9001, (10, 8, 6, 1))
+    result = extract_from_labels(ask(net), rng=1, config=SMALL)
+    assert not result.success
+    true, _ = hyperplanes(net)
+    mine = np.column_stack([result.first_weights, result.first_biases])
+    away = np.minimum(
+        np.linalg.norm(true[:, None] - mine[None], axis=2),
+        np.linalg.norm(true[:, None] + mine[None], axis=2),
+    )
+    # Normals are measured to 4e-12 of 1e-3; a unit's weak bends cost two or three digits.
+    assert (away.min(axis=0) < 1e-6).all()  # nothing of a later layer is told
+    assert len(mine) >= 6
 
 
 def test_large_lifts_keep_the_ends_of_bisections_only(monkeypatch):

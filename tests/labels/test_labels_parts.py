@@ -15,7 +15,7 @@ from unrelu.labels.boundary import (
     measure_normals,
 )
 from unrelu.labels.charts import Chart, Target
-from unrelu.labels.fit import fit_model, free_scales, solve_outputs
+from unrelu.labels.fit import Fit, fit_model, free_scales, misfits, prune, solve_outputs
 from unrelu.labels.hyperplanes import Duals, Hyperplanes, pair_up
 from unrelu.labels.model import Model
 from unrelu.lines.domains import as_domain
@@ -133,6 +133,11 @@ def model_and_crossings(rng, k=3, s=4, m=3, n=200):
         np.concatenate([np.zeros((1, s)), rng.standard_normal((m - 1, s))]),
         np.concatenate([[0.0], 0.3 * rng.standard_normal(m - 1)]),
     ).normalised()  # fmt: skip
+    return model, *crossings_of(model, rng, n)
+
+
+def crossings_of(model, rng, n=200):
+    m, s = model.skip.shape
     oracle = connect(lambda x: model.labels(x).astype(float), input_dim=s, output_dim=1)
     target = Target(remembered(oracle), as_domain("all", s))
     target.names, target.examples = [float(c) for c in range(m)], np.zeros((m, s))
@@ -141,7 +146,7 @@ def model_and_crossings(rng, k=3, s=4, m=3, n=200):
     labels = chart.ask(y)
     unequal = np.flatnonzero(labels[:n] != labels[n:])
     at = between(chart, y[unequal], y[n + unequal], labels[unequal], labels[n + unequal], 1e-14)
-    return model, at, (y, labels)
+    return at, (y, labels)
 
 
 def test_outputs_are_the_null_vector_of_the_boundary():
@@ -194,6 +199,38 @@ def test_a_unit_that_never_switches_is_folded():
     folded = far.folded(at.points)
     assert folded.width == 1
     assert folded(at.points) == pytest.approx(far(at.points), abs=1e-10)
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_one_unit_is_left_of_two_on_one_hyperplane(sign):
+    """Two outputs as large as one likes cancel; the model stays the same function."""
+    model, at, _ = model_and_crossings(np.random.default_rng(3))
+    twice = model.with_units(sign * model.rows[1:2], sign * model.offsets[1:2])
+    lent = np.array([0.0, 2.0, -1.0])
+    out = twice.out.copy()
+    out[:, 1] -= lent
+    out[:, -1] += lent
+    skip, shift = twice.skip, twice.shift
+    if sign < 0:  # lent relu(-z) = lent relu(z) - lent z
+        skip, shift = skip + np.outer(lent, model.rows[1]), shift + lent * model.offsets[1]
+    twice = Model(twice.rows, twice.offsets, out, skip, shift)
+    y = np.random.default_rng(0).standard_normal((50, 4))
+    assert twice(y) == pytest.approx(model(y), abs=1e-13)  # sums of numbers of size one
+    noise = 1e-12  # crossings were found to 1e-14, and lie on bends here and there
+    fit = prune(Fit(twice, misfits(twice, at, noise)), at, noise=noise, within=6.0)
+    assert fit.model.width == model.width
+    assert (fit.misfit <= 6.0).all()
+
+
+def test_two_units_that_are_near_but_two_are_kept():
+    rng = np.random.default_rng(4)
+    model, _, _ = model_and_crossings(rng)
+    rows = model.rows.copy()
+    rows[2] = rows[1] + 1e-3 * rng.standard_normal(4)
+    model = Model(rows, model.offsets[[0, 1, 1]], model.out, model.skip, model.shift).normalised()
+    at, _ = crossings_of(model, rng)
+    fit = prune(Fit(model, misfits(model, at, 1e-12)), at, noise=1e-12, within=6.0)
+    assert fit.model.width == 3
 
 
 def test_no_crossing_is_an_empty_set():

@@ -224,7 +224,7 @@ def test_answers_do_not_share_a_buffer_that_the_target_reuses():
 @pytest.mark.parametrize(
     "answer",
     [
-        np.array(["a"]), np.array(["nan"]), b"text", np.array([1 + 2j]), [10**400], [None], [{}],
+        np.array(["nan"]), b"text", np.array([1 + 2j]), [10**400], [None], [{}],
         np.datetime64("2020"), object(), ["x", 1], [[1], [1, 2]], float("nan"),
         np.ma.masked_array([1.0], [True]),
         type("Angry", (), {"__array__": lambda *_, **__: 1 / 0})(),

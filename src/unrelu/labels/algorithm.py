@@ -45,6 +45,7 @@ two dual points share a unit where their spans meet     :func:`unrelu.labels.hyp
 outputs: null vectors of the boundary's equations       :func:`unrelu.labels.fit.solve_outputs`
 least squares over distances to the boundary            :func:`unrelu.labels.fit.fit_model`
 units that a model lacks, from where it fails           :mod:`unrelu.labels.missing`
+the first of several layers, where bends never end      :mod:`unrelu.labels.first_layer`
 which points to ask                                     :mod:`unrelu.labels.design`
 all inputs, from derivatives across the subspace        :mod:`unrelu.labels.lift`
 certificate                                             :mod:`unrelu.labels.certify`
@@ -84,6 +85,7 @@ from unrelu.labels.boundary import Crossings
 from unrelu.labels.certify import Verdict, certify
 from unrelu.labels.charts import Chart
 from unrelu.labels.config import DISTANCES, LEVER, LabelsConfig
+from unrelu.labels.first_layer import FirstLayer
 from unrelu.labels.fit import free_scales
 from unrelu.labels.hyperplanes import Hyperplanes
 from unrelu.labels.model import Model
@@ -106,6 +108,9 @@ class LabelsResult(RecoveryResult):
     labels
         The labels, in the order of the network's outputs; with two labels the network has one
         output, which is positive where the second is right.
+    names
+        What they are called, where the target answers class names: ``labels`` are numbers that
+        stand for them.
     free
         What labels do not determine, in words.
     width
@@ -118,21 +123,31 @@ class LabelsResult(RecoveryResult):
         Unit rows and offsets found in the last subspace, ``(k, s + 1)``; for what is PARTIAL.
     subspace
         Its rows, ``(s, d)``: input = centre of the domain + coordinates @ subspace.
+    first_weights, first_biases
+        Of a network with more layers: the hyperplanes of its first layer as far as found, unit
+        rows ``(k, d)`` and offsets ``(k,)``. The boundary was seen to bend at every place of
+        them that was asked.
     """
 
     labels: tuple[float, ...] = ()
+    names: tuple[str, ...] = ()
     free: tuple[str, ...] = ()
     width: int = 0
     agreement: float = float("nan")
     noise: float = 0.0
     hyperplanes: FloatArray = dataclasses.field(default_factory=lambda: np.empty((0, 0)))
     subspace: FloatArray = dataclasses.field(default_factory=lambda: np.empty((0, 0)))
+    first_weights: FloatArray = dataclasses.field(default_factory=lambda: np.empty((0, 0)))
+    first_biases: FloatArray = dataclasses.field(default_factory=lambda: np.empty(0))
 
-    def predict(self, x: ArrayLike) -> FloatArray:
+    def predict(self, x: ArrayLike) -> Any:
         """Return the labels of inputs ``(n, d)``, as the target gives them, ``(n,)``."""
         if self.network is None:
             raise InvalidInput("there is no network to predict with")
-        return predicted(self.network, self.labels, x)
+        labels = predicted(self.network, self.labels, x)
+        if not self.names:
+            return labels
+        return np.asarray(self.names)[np.searchsorted(self.labels, labels)]
 
 
 def extract_from_labels(
@@ -204,15 +219,23 @@ def extract_from_labels(
 def _extracted(run: LabelsRun) -> LabelsResult:
     """Search charts until a model predicts its own boundary and is vouched for."""
     run.look()
+    first = FirstLayer(run)
     failed = Crossings.none(run.whole.dimension)
     for turn in range(run.config.rounds):
         failed = _chart(run, failed, last=turn == run.config.rounds - 1)
+        if not run.trusted and run.chart is not None and run.hyperplanes is not None:
+            first.test(run.chart, run.hyperplanes)
+            if first.deeper:
+                first.search()
+                break
         if len(failed) or run.model is None:
             continue
         verdict = _vouched(run)
         failed = verdict.failed
         if verdict.passed(0):
             return _result(run, Status.RECOVERED, _recovered(run), verdict)
+        if run.settled:  # another subspace would show the same, at its full price
+            break
     return _conclude(run)
 
 
@@ -305,6 +328,11 @@ def _recovered(run: LabelsRun) -> str:
 
 
 def _partial(run: LabelsRun) -> str:
+    if len(run.first):
+        return (
+            f"the target has more than one hidden layer; {len(run.first)} hyperplanes of its "
+            "first layer were found, and at all places asked the boundary bends there"
+        )
     found = 0 if run.hyperplanes is None else len(run.hyperplanes)
     return (
         f"{found} hyperplanes were found in a subspace, but no outputs on them explain the "
@@ -367,6 +395,11 @@ def _result(
     if run.hyperplanes is not None and run.chart is not None:
         fields["hyperplanes"] = np.column_stack([run.hyperplanes.rows, run.hyperplanes.offsets])
         fields["subspace"] = run.chart.rows
+    if len(run.first):
+        fields |= {"first_weights": run.first.rows, "first_biases": run.first.offsets}
+    called = run.target.oracle.class_names
+    if called:
+        fields["names"] = tuple(called.get(label, f"{label:g}") for label in fields["labels"])
     return LabelsResult(
         status, message, run.target.oracle.queries, run.base.provenance, network=network,
         certificate=None if vouched is None else vouched.certificate,

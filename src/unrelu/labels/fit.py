@@ -18,18 +18,32 @@ from unrelu.labels.config import EPS, TINY
 from unrelu.labels.hyperplanes import BLURRED
 from unrelu.labels.model import Model
 
-__all__ = ["Fit", "fit_model", "free_scales", "misfits", "prune", "solve_outputs", "superfluous"]
+__all__ = [
+    "Fit",
+    "class_blocks",
+    "fit_model",
+    "free_scales",
+    "misfits",
+    "prune",
+    "solve_outputs",
+    "superfluous",
+]
 
 
 def free_scales(inside: IntArray, outside: IntArray) -> int:
-    """Count the scales that boundaries leave free: the blocks of the graph of neighbours.
+    """Count the scales that boundaries leave free: the blocks of the graph of neighbours."""
+    return int(class_blocks(inside, outside)[1].max(initial=-1)) + 1
+
+
+def class_blocks(inside: IntArray, outside: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the pairs of neighbouring classes ``(e, 2)``, and which block each belongs to.
 
     A boundary gives the difference of two outputs up to a scale; around a cycle of classes the
     differences add up to zero, which ties their scales. Edges on a common cycle form a block.
     """
     edges = np.unique(np.sort(np.stack([inside, outside], axis=1), axis=1), axis=0)
     if len(edges) == 0:
-        return 0
+        return edges, np.empty(0, np.intp)
     size = int(edges.max()) + 1
     pairs: list[tuple[int, int]] = []
     for v in range(size):
@@ -43,7 +57,7 @@ def free_scales(inside: IntArray, outside: IntArray) -> int:
             pairs += [(int(same[0]), int(e)) for e in same]
     first, second = np.array(pairs).T
     joined = coo_array((np.ones(len(pairs)), (first, second)), shape=(len(edges), len(edges)))
-    return int(connected_components(joined, directed=False)[0])
+    return edges, np.asarray(connected_components(joined, directed=False)[1], np.intp)
 
 
 def solve_outputs(
@@ -278,19 +292,33 @@ def _loss(model: Model, at: Crossings, error: FloatArray, cap: float) -> float:
 
 
 def prune(fit: Fit, at: Crossings, *, noise: float, within: float) -> Fit:
-    """Drop units, weakest first, without which all crossings are explained as before."""
+    """Drop units without which all crossings are explained as before.
+
+    Those that stand twice on one hyperplane, then weak ones, weakest first.
+    """
+
+    def as_before(trial: Model) -> Fit | None:
+        new = fit_model(trial, at, noise=noise, within=within)
+        worse = (new.misfit > max(within, float(fit.misfit.max()))).any()
+        return None if worse else new
+
     folded = fit.model.folded(at.points)
     if folded is not fit.model:
         fit = fit_model(folded, at, noise=noise, within=within)
+    while fit.model.width > 1:
+        first, second, away = fit.model.nearest_pair()
+        less = as_before(fit.model.merged(first, second)) if away < BLURRED else None
+        if less is None:
+            break
+        fit = less
     while fit.model.width:
         strength = np.abs(fit.model.out).max(axis=0)
         weakest = np.arange(fit.model.width) == int(np.argmin(strength))
-        if float(strength.min()) > BLURRED * float(strength.max()):
+        weak = float(strength.min()) <= BLURRED * float(strength.max())
+        less = as_before(fit.model.without(weakest)) if weak else None
+        if less is None:
             break
-        trial = fit_model(fit.model.without(weakest), at, noise=noise, within=within)
-        if (trial.misfit > max(within, float(fit.misfit.max()))).any():
-            break
-        fit = trial
+        fit = less
     return fit
 
 

@@ -122,20 +122,40 @@ def _across(vectors: FloatArray, spans: FloatArray) -> FloatArray:
     )
 
 
-def _meeting(duals: Duals) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return for all pairs the vector nearest to both spans, and both principal sines."""
-    products = np.einsum("asx,bsy->abxy", duals.spans, duals.spans)
+def _near(duals: Duals, margin: float) -> tuple[IntArray, IntArray, FloatArray]:
+    """Return the pairs whose spans may meet within their errors, and those errors.
+
+    By the larger singular value of the spans' product: enough to rule most pairs out.
+    """
+    n, s = duals.points.shape
+    flat = duals.spans.transpose(0, 2, 1).reshape(2 * n, s)
+    product = (flat @ flat.T).reshape(n, 2, n, 2)
+    size = (product**2).sum(axis=(1, 3))
+    root = product[:, 0, :, 0] * product[:, 1, :, 1] - product[:, 0, :, 1] * product[:, 1, :, 0]
+    cosine2 = 0.5 * (size + np.sqrt(np.maximum(size**2 - 4.0 * root**2, 0.0)))
+    blur = margin * np.hypot(duals.blur[:, None], duals.blur[None])
+    close = (cosine2 > 1.0 - (2.0 * BLURRED) ** 2) & (blur < BLURRED)
+    first, second = np.nonzero(np.triu(close, 1))
+    return first, second, blur[first, second]
+
+
+def _meeting(duals: Duals, a: IntArray, b: IntArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return for pairs ``(p,)`` the vector nearest to both spans, and both principal sines."""
+    products = np.einsum("psx,psy->pxy", duals.spans[a], duals.spans[b])
     left = np.linalg.svd(products)[0]
-    first, second = (np.einsum("asx,abx->abs", duals.spans, left[:, :, :, i]) for i in (0, 1))
-    return first, _across(first, duals.spans[None]), _across(second, duals.spans[None])
+    first, second = (np.einsum("psx,px->ps", duals.spans[a], left[:, :, i]) for i in (0, 1))
+    return first, _across(first, duals.spans[b]), _across(second, duals.spans[b])
 
 
-def _fits(duals: Duals, row: FloatArray, offset: float, margin: float) -> BoolArray:
-    """Tell which dual points lie on a hyperplane whose row is in their span."""
+def _fits(duals: Duals, rows: FloatArray, offsets: FloatArray, margin: float) -> BoolArray:
+    """Tell which dual points lie on hyperplanes whose rows are in their spans, ``(c, n)``."""
     reach = 1.0 + np.linalg.norm(duals.points, axis=1)
-    near = np.abs(duals.points @ row + offset) <= margin * duals.blur * reach
-    outside = _across(np.broadcast_to(row, duals.points.shape), duals.spans)
-    return np.asarray((outside <= margin * duals.blur) & near)
+    near = np.abs(rows @ duals.points.T + offsets[:, None]) <= margin * duals.blur * reach
+    for c, j in enumerate(near):  # few are near
+        spans = duals.spans[j]
+        outside = _across(np.broadcast_to(rows[c], spans.shape[:2]), spans)
+        near[c, j] = outside <= margin * duals.blur[j]
+    return np.asarray(near)
 
 
 def pair_up(duals: Duals, margin: float) -> Hyperplanes:
@@ -145,34 +165,27 @@ def pair_up(duals: Duals, margin: float) -> Hyperplanes:
     common: the same facets again), that is neither's own normal (a facet in common).
     """
     s = duals.points.shape[1]
-    if len(duals) < 2:
-        return Hyperplanes.none(s)
-    nearest, angle, apart = _meeting(duals)
-    blur = margin * np.sqrt(duals.blur[:, None] ** 2 + duals.blur[None, :] ** 2)
-    gap = np.linalg.norm(duals.points[:, None] - duals.points[None], axis=2)
-    height = np.abs(np.einsum("abs,abs->ab", nearest, duals.points[:, None] - duals.points[None]))
+    a, b, blur = _near(duals, margin)
+    nearest, angle, apart = _meeting(duals, a, b)
+    between = duals.points[a] - duals.points[b]
+    gap, height = np.linalg.norm(between, axis=1), np.abs((nearest * between).sum(axis=1))
     good = (angle <= blur) & (height <= blur * (1.0 + gap)) & (apart > 2.0 * blur)
     for normals in (duals.before, duals.after):
-        good &= _across(nearest, normals[:, None, :, None]) > 2.0 * blur
-        good &= _across(nearest, normals[None, :, :, None]) > 2.0 * blur
-    good &= blur < BLURRED
-    candidates = []
-    for a, b in zip(*np.nonzero(np.triu(good, 1)), strict=True):
-        row = nearest[a, b]
-        members = _fits(duals, row, -float(row @ duals.points[a]), 2.0 * margin)
-        candidates.append((int(members.sum()), int(a), int(b), members))
-    candidates.sort(key=lambda c: -c[0])
+        good &= _across(nearest, normals[a][:, :, None]) > 2.0 * blur
+        good &= _across(nearest, normals[b][:, :, None]) > 2.0 * blur
+    a, b, nearest = a[good], b[good], nearest[good]
+    members = _fits(duals, nearest, -(nearest * duals.points[a]).sum(axis=1), 2.0 * margin)
     used = np.zeros(len(duals), dtype=bool)
     rows, offsets, votes = [], [], []
-    for _, a, b, members in candidates:
-        if used[a] or used[b]:
+    for c in np.argsort(-members.sum(axis=1), kind="stable"):
+        if used[a[c]] or used[b[c]]:
             continue
-        members = members & ~used
-        row, offset = _refit(duals, members)
-        used |= members | _fits(duals, row, offset, 2.0 * margin)
+        own = members[c] & ~used
+        row, offset = _refit(duals, own)
+        used |= own | _fits(duals, row[None], np.array([offset]), 2.0 * margin)[0]
         rows.append(row)
         offsets.append(offset)
-        votes.append(int(members.sum()))
+        votes.append(int(own.sum()))
     if not rows:
         return Hyperplanes.none(s)
     return Hyperplanes(np.array(rows), np.array(offsets), np.array(votes))

@@ -72,25 +72,29 @@ def lift_model(
     across = np.linalg.qr(chart.rows.T, mode="complete")[0][:, s:].T
     count = model.width + model.classes - 1 + SPARE
     candidates = predicted_crossings(model, chart, pool, rng, room=finest, wide=False)
+    if len(candidates) < count:  # hardly any boundary of its own: nothing to be moved across
+        return model.on_inputs(chart.rows, chart.origin), Crossings.none(across.shape[1])
     at = choose_bases(model, candidates, count)
     nearest = np.abs(model.heights(at.points)).min(axis=1, initial=1.0)
     step = chart.scale * np.minimum(nearest, 1.0) * np.sqrt(s) / room
-    start = chart.inputs(at.points)
-    seen = np.zeros((len(across), model.width + model.classes - 1))
-    crossings, left = Crossings.none(across.shape[1]), np.arange(len(across))
+    unknowns = model.width + model.classes - 1
+    steps = np.repeat(step[:, None], len(across), axis=1)
+    asking, offset = np.ones(steps.shape, dtype=bool), np.full(steps.shape, np.nan)
+    crossings = Crossings.none(across.shape[1])
     for _ in range(turns):
-        asked = _ask_across(chart, at, across[left], step, finest)
-        offset = np.full((len(at), len(left)), np.nan)
-        for i, (directions, found) in enumerate(asked):
-            moved = found.points - start[i] - step[i] * across[left[directions]]
-            offset[i, directions] = (moved * found.directions).sum(axis=1) / chart.scale
-        seen[left], off = _solve_directions(model, at, step, offset, turns)
-        # What no solution explains to half of all digits has crossed something: a shorter step.
-        wrong = off > room * np.sqrt(finest * chart.scale / step.min())
-        for _, found in asked:
+        asked = _ask_across(chart, at, across, np.where(asking, steps, 0.0), finest)
+        for i, (directions, along, found) in enumerate(asked):
+            offset[i, asking[i]] = np.nan
+            offset[i, directions] = along
             crossings = crossings.joined(found)
-        left, step = left[wrong], step / GROWTH
-        if len(left) == 0:
+        seen, off = _solve_directions(model, at, steps, offset, turns)
+        # What no solution explains to half of all digits has crossed something, and so have
+        # points that were not found: a shorter step, where too few are left to be checked.
+        wrong = off > room * np.sqrt(finest * chart.scale / step.min())
+        few = np.isfinite(offset).sum(axis=0) <= unknowns
+        asking = wrong | (few & np.isnan(offset))
+        steps = np.where(asking, steps / GROWTH, steps)
+        if not asking.any():
             break
     k, scale2 = model.width, chart.scale**2
     rows = model.rows @ chart.rows / scale2 + seen[:, :k].T @ across
@@ -104,34 +108,37 @@ def lift_model(
 
 
 def _ask_across(
-    chart: Chart, at: Crossings, across: FloatArray, step: FloatArray, finest: float
-) -> list[tuple[IntArray, Crossings]]:
-    """Find the boundary a step along every direction from every point.
+    chart: Chart, at: Crossings, across: FloatArray, steps: FloatArray, finest: float
+) -> list[tuple[IntArray, FloatArray, Crossings]]:
+    """Find the boundary a step ``(n, q)`` along every direction from every point, if not zero.
 
-    Returns for each point the directions that succeeded, and their crossings on the inputs.
-    What a bisection asks on its way is kept only where that is small.
+    Returns for each point the directions that succeeded, how far along the point's own direction
+    the boundary was, in coordinates, and the crossings on the inputs. What a bisection asks on
+    its way is kept only where that is small.
     """
-    q, d = across.shape
-    large = len(at) * q * d > AT_ONCE
+    d = across.shape[1]
+    large = np.count_nonzero(steps) * d > AT_ONCE
     size = max(1, AT_ONCE // d)
     found = []
     for i in range(len(at)):
-        parts = [
-            _ask_block(chart, at.take(np.array([i])), step[i] * across[first : first + size],
-                       finest, keep=not large)
-            for first in range(0, q, size)
-        ]  # fmt: skip
-        good = [first + g for first, (g, _) in zip(range(0, q, size), parts, strict=True)]
-        crossings = parts[0][1]
-        for _, more in parts[1:]:
+        every = np.flatnonzero(steps[i])
+        good, along, crossings = [], [np.empty(0)], Crossings.none(d)
+        for first in range(0, len(every), size):
+            block = every[first : first + size]
+            moves = steps[i, block, None] * across[block]
+            here, off, more = _ask_block(
+                chart, at.take(np.array([i])), moves, finest, keep=not large
+            )
+            good.append(block[here])
+            along.append(off / chart.scale)
             crossings = crossings.joined(more)
-        found.append((np.concatenate(good), crossings))
+        found.append((np.concatenate([*good, every[:0]]), np.concatenate(along), crossings))
     return found
 
 
 def _ask_block(
     chart: Chart, at: Crossings, steps: FloatArray, finest: float, *, keep: bool
-) -> tuple[IntArray, Crossings]:
+) -> tuple[IntArray, FloatArray, Crossings]:
     """Find the boundary beside one point moved by each of ``steps`` ``(q, d)``."""
     q = len(steps)
     direction = at.directions[0] @ chart.rows / chart.scale
@@ -151,7 +158,7 @@ def _ask_block(
         aside = error[good, None] * direction
         chart.target.keep(points - aside, crossings.inside)
         chart.target.keep(points + aside, crossings.outside)
-    return good, crossings
+    return good, offset[good], crossings
 
 
 def _solve_directions(
@@ -161,7 +168,8 @@ def _solve_directions(
 
     Also returns what is left of the equations, over the step, ``(q,)``.
 
-    ``offset`` ``(n, q)`` is how far along the normal the boundary was, NaN where not found.
+    ``offset`` ``(n, q)`` is how far along the normal the boundary was, NaN where not found, a
+    step ``(n, q)`` along the direction.
     The equations F_outside = F_inside are linear but for the units' kinks: Newton.
     """
     n, q = offset.shape
@@ -172,25 +180,28 @@ def _solve_directions(
     weights = model.out[at.outside] - model.out[at.inside]
     affine = np.einsum("nqs,ns->nq", y, model.skip[at.outside] - model.skip[at.inside])
     affine += (model.shift[at.outside] - model.shift[at.inside])[:, None]
-    signs = _signs(model.classes, at) * step[:, None]
+    signs = _signs(model.classes, at)
     _, gradient = model.differences(at.points, at.inside, at.outside)
-    size = (np.linalg.norm(gradient, axis=1) * step)[:, None]
+    size = np.linalg.norm(gradient, axis=1)[:, None] * step
     seen = np.zeros((q, k + model.classes - 1))
     best, least = seen, np.full(q, np.inf)
     for _ in range(turns):  # more than one only where a step crossed a hyperplane
-        z = heights + step[:, None, None] * seen[None, :, :k]
+        z = heights + step[:, :, None] * seen[None, :, :k]
         on = z > 0.0
-        value = np.einsum("nqk,nk->nq", z * on, weights) + affine + signs @ seen[:, k:].T
+        value = np.einsum("nqk,nk->nq", z * on, weights) + affine + step * (signs @ seen[:, k:].T)
         value = np.where(found, value / size, 0.0)
         loss = np.abs(value).sum(axis=0)
         best = np.where((loss < least)[:, None], seen, best)
         least = np.minimum(loss, least)
-        slopes = np.concatenate(
-            [
-                on * (weights * step[:, None])[:, None, :],
-                np.broadcast_to(signs[:, None, :], (n, q, signs.shape[1])),
-            ],
-            axis=2,
+        slopes = (
+            np.concatenate(
+                [
+                    on * weights[:, None, :],
+                    np.broadcast_to(signs[:, None, :], (n, q, signs.shape[1])),
+                ],
+                axis=2,
+            )
+            * step[:, :, None]
         )
         slopes = np.where(found[:, :, None], slopes / size[:, :, None], 0.0).transpose(1, 0, 2)
         change = np.einsum("qxn,nq->qx", np.linalg.pinv(slopes, rcond=n * EPS), value)

@@ -180,6 +180,28 @@ class Model:
             shift=np.concatenate([self.shift, np.full(more, low)]),
         )  # fmt: skip
 
+    def nearest_pair(self) -> tuple[int, int, float]:
+        """Return the two units whose hyperplanes are nearest, and how far apart those are."""
+        planes = np.column_stack([self.rows, self.offsets])
+        turned = np.sign(self.rows @ self.rows.T)[:, :, None] * planes[None]
+        away = np.linalg.norm(planes[:, None] - turned, axis=2)
+        away[np.tril_indices(self.width)] = np.inf
+        first, second = np.unravel_index(np.argmin(away), away.shape)
+        return int(first), int(second), float(away[first, second])
+
+    def merged(self, first: int, second: int) -> Model:
+        """Return the model with one unit for two on one hyperplane.
+
+        The second may be on where the first is off: the difference is affine.
+        """
+        out, skip, shift = self.out.copy(), self.skip, self.shift
+        out[:, first] += out[:, second]
+        if self.rows[first] @ self.rows[second] < 0.0:  # relu(-z) = relu(z) - z
+            skip = skip - np.outer(out[:, second], self.rows[first])
+            shift = shift - out[:, second] * self.offsets[first]
+        gone = np.arange(self.width) == second
+        return dataclasses.replace(self, out=out, skip=skip, shift=shift).without(gone)
+
     def with_units(self, rows: FloatArray, offsets: FloatArray) -> Model:
         """Return the model with further units, whose output weights are zero."""
         return dataclasses.replace(

@@ -10,7 +10,7 @@ import numpy as np
 
 from unrelu._types import FloatArray
 from unrelu.core.run import Run
-from unrelu.labels.boundary import Crossings, find_near
+from unrelu.labels.boundary import GROWTH, Crossings, find_near
 from unrelu.labels.charts import Chart, Target
 from unrelu.labels.config import DISTANCES, LEVER, LabelsConfig
 from unrelu.labels.design import ask_predicted, predicted_crossings, stays
@@ -45,6 +45,7 @@ class LabelsRun:
         self.asked = Crossings.none(target.domain.dimension)
         self.chart: Chart | None = None
         self.hyperplanes: Hyperplanes | None = None
+        self.first = Hyperplanes.none(target.domain.dimension)
         self.whole = Chart.whole(target)
         self.trusted, self.worst = False, 0
         self.labelled = np.empty((0, self.whole.dimension)), np.empty(0, np.intp)
@@ -64,6 +65,14 @@ class LabelsRun:
         finally:
             spent = self.base.stages[-1].queries
             self.base.progress.update(name, 1, 1, f"{spent:,} labels {details}")
+
+    @property
+    def settled(self) -> bool:
+        """Whether the model knows all classes, and has too many parameters to be fitted again."""
+        if self.model is None or self.model.unknowns <= JOINT:
+            return False
+        known = int(self.model.skip.any(axis=1).sum())  # output 0 is zero, as unknown ones are
+        return known == len(self.target.names) - 1
 
     # ------------------------------------------------------------------ look
 
@@ -114,8 +123,7 @@ class LabelsRun:
             )
             self.asked = self.asked.joined(asked)
             off = np.abs(lifted.distances(asked))
-            details |= {"points": len(asked), "off": float(np.median(off)),
-                        "worst": float(off.max())}  # fmt: skip
+            details |= {"points": len(asked), "worst": float(off.max(initial=0.0))}
         return lifted
 
     def polish(self, model: Model) -> Model:
@@ -162,6 +170,8 @@ class LabelsRun:
                 break
             self.follow(failed, against, checks // 4)
             model = self.extended(model)
+        if model.unknowns > JOINT:  # what is off by little no fit mends: the certificate judges
+            failed = failed.take(~stays(self.whole, failed, GROWTH**3 * within))
         wrong = len(failed) + len(against)
         if wrong == 0 and model.unknowns <= JOINT:  # units that a fit did not need after all
             fit = Fit(model, misfits(model, self.asked, self.noise))

@@ -57,16 +57,10 @@ class ChartSearch:
         """
         run, chart = self.run, self.chart
         seeds = Crossings.none(chart.dimension)
-        with run.stage("search"):
-            self._draw(chart.coordinates(run.target.examples[: chart.dimension]))
-            self._draw(chart.draw(self.config.draws // 2, self.rng))
-            explorer = self._explorer()
+        explorer = self._begin()
         shown = (-1, -np.inf)
         for _ in range(self.config.rounds):
-            with run.stage("search") as details:
-                found = self._explore(explorer, seeds)
-                details |= {"hyperplanes": len(found), "dual points": len(explorer.duals)}
-            run.hyperplanes = found
+            found = self._walked(explorer, seeds)
             run.expect(len(found))
             with run.stage("outputs") as details:
                 model, seeds = self._outputs(explorer, found, details)
@@ -82,6 +76,26 @@ class ChartSearch:
             if not patient and shown[0] <= before[0] and 0.0 < shown[1] <= before[1]:
                 return None
         return self.trial if patient else None
+
+    def hyperplanes(self) -> Hyperplanes:
+        """Return what walks alone show: hyperplanes of any layer."""
+        return self._walked(self._begin(), Crossings.none(self.chart.dimension))
+
+    def _begin(self) -> Explorer:
+        """Ask typical points, among them one of every class, and measure the noise."""
+        with self.run.stage("search"):
+            examples = self.run.target.examples[: self.chart.dimension]
+            self._draw(self.chart.coordinates(examples))
+            self._draw(self.chart.draw(self.config.draws // 2, self.rng))
+            return self._explorer()
+
+    def _walked(self, explorer: Explorer, seeds: Crossings) -> Hyperplanes:
+        """Take walks, and keep the hyperplanes that they show."""
+        with self.run.stage("search") as details:
+            found = self._explore(explorer, seeds)
+            details |= {"hyperplanes": len(found), "dual points": len(explorer.duals)}
+        self.run.hyperplanes = found
+        return found
 
     def _draw(self, y: FloatArray) -> None:
         """Ask for the labels of points, and keep them."""
@@ -115,7 +129,11 @@ class ChartSearch:
             explorer.crossings = explorer.crossings.joined(seeds)
             explorer.add(seeds)
         found = self.known.joined(pair_up(explorer.duals, config.margin))
+        seen = len(explorer.duals)
         while explorer.sweep(found, config.starts):
+            if len(explorer.duals) == seen:
+                continue
+            seen = len(explorer.duals)
             found = self.known.joined(pair_up(explorer.duals, config.margin))
             self.run.base.progress.update(
                 "search", len(explorer.duals), None, f"{len(found)} hyperplanes"

@@ -12,14 +12,16 @@ from __future__ import annotations
 import abc
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any, Protocol, runtime_checkable
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from unrelu._numbers import whole_number
 from unrelu._types import ArrayLike, FloatArray, IntArray
 from unrelu.errors import BudgetExhausted, InvalidAnswer, InvalidInput, OracleError, UnreluError
+from unrelu.oracles.class_names import as_numbers
 from unrelu.result import QueryStats
 
 __all__ = [
@@ -186,17 +188,6 @@ def all_finite(array: FloatArray) -> bool:
     return bool(np.isfinite(quick_sum(array))) or bool(np.isfinite(array).all())
 
 
-def _as_numbers(raw: Any) -> FloatArray:
-    """Return an answer as a float64 array of our own: a target may reuse its buffer."""
-    # No answer where it is masked.
-    masked = isinstance(raw, np.ma.MaskedArray)
-    values = np.ma.filled(raw.astype(np.float64), np.nan) if masked else np.asarray(raw)
-    if values.dtype.kind not in "biufOU":  # text that reads as numbers is taken as such
-        raise TypeError(f"it has the type {values.dtype}")
-    with np.errstate(over="ignore"):
-        return np.array(values, dtype=np.float64, order="C")
-
-
 def check_points(x: ArrayLike, input_dim: int) -> FloatArray:
     """Return ``x`` as a C-contiguous float64 ``(n, d)`` array, or raise."""
     try:
@@ -231,6 +222,8 @@ class Oracle(abc.ABC):
         for flat rows.
     data
         Rows like those that the target is meant for, ``(n, d)``; None where none were given.
+    class_names
+        What the numbers stand for that were given to class names, where the target answers those.
 
     >>> import unrelu
     >>> unrelu.connect(unrelu.planted.affine(3, rng=0)).input_dim
@@ -244,6 +237,7 @@ class Oracle(abc.ABC):
     box: tuple[FloatArray, FloatArray] | None = None
     row_shape: tuple[int, ...] | None = None
     data: FloatArray | None = None
+    class_names: Mapping[float, str] = MappingProxyType({})
 
     def __call__(self, x: ArrayLike, *, repeat: int = 0) -> FloatArray:
         """Answer ``x`` of shape ``(n, d)`` with ``(n, m)``.
@@ -282,6 +276,7 @@ class Adapter(Oracle):
         self.meter = Meter() if meter is None else meter
         self._output_dim: int | None = None
         self._batches = 0
+        self.class_names: dict[float, str] = {}
 
     @abc.abstractmethod
     def _ask(self, points: FloatArray) -> ArrayLike:
@@ -305,7 +300,7 @@ class Adapter(Oracle):
 
     def _check_answers(self, raw: ArrayLike, rows: int, name: str) -> FloatArray:
         try:
-            answers = _as_numbers(raw)
+            answers = as_numbers(raw, self.class_names)
         except Exception as error:  # an answer of any type may do anything when it is read
             raise InvalidAnswer(
                 f"the target's answer to {name} is not an array of numbers: {error}"
@@ -378,6 +373,11 @@ class Wrapper(Oracle):
         self.box = inner.box
         self.row_shape = inner.row_shape
         self.data = inner.data
+
+    @property
+    def class_names(self) -> Mapping[float, str]:  # type: ignore[override]
+        """Those of the target."""
+        return self.inner.class_names
 
     @property
     def meter(self) -> Meter:  # type: ignore[override]

@@ -1,0 +1,37 @@
+"""Class names that a target answers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from unrelu.errors import InvalidAnswer
+from unrelu.oracles import connect
+from unrelu.oracles.class_names import name_code
+from unrelu.oracles.wrappers import Rounded
+
+
+def test_names_get_numbers_that_do_not_depend_on_their_order():
+    x = np.arange(4.0)[:, None]
+    words = np.array(["b", "a", "b", "c"])
+    oracle = connect(lambda x: words[x[:, 0].astype(int)], input_dim=1)
+    answers = oracle(x)[:, 0]
+    assert [oracle.class_names[v] for v in answers] == words.tolist()
+    other = connect(lambda x: words[x[:, 0].astype(int)].tolist(), input_dim=1)
+    assert (other(x[::-1])[:, 0] == answers[::-1]).all()
+    assert Rounded(other, decimals=3).class_names == other.class_names
+
+
+def test_names_that_read_as_numbers_keep_them():
+    assert name_code("7") == 7.0
+    assert np.isfinite(name_code("nan"))
+    assert name_code("cat") != name_code("dog")
+    oracle = connect(lambda x: np.array(["3", "ship"])[: len(x)], input_dim=1, output_dim=1)
+    assert oracle(np.zeros((2, 1)))[:, 0].tolist() == [3.0, name_code("ship")]
+
+
+@pytest.mark.parametrize("answer", [[["a", "b"]], "a", ["a", None], [["a"], ["b", "c"]]])
+def test_other_text_is_no_answer(answer):
+    oracle = connect(lambda x: answer, input_dim=1, output_dim=1)
+    with pytest.raises(InvalidAnswer):
+        oracle(np.zeros((len(answer), 1)))
