@@ -8,18 +8,12 @@ from unrelu._types import FloatArray
 from unrelu.core.frame import frame_of_rows
 from unrelu.diagnostics import Diagnosis
 from unrelu.errors import BudgetExhausted, OracleError
-from unrelu.extraction.box_clip import notice_clipping
+from unrelu.extraction.box_clip import HALVINGS, PROOFS, notice_clipping
 from unrelu.oracles.base import Oracle
 
 __all__ = ["clipped_range", "refused_range"]
 
 Box = tuple[FloatArray, FloatArray]
-
-DOUBLINGS = 40
-"""Doublings from a quarter after which inputs count as not limited, and halvings to the end of a
-range: both leave a single precision number no digit to give."""
-CORNERS = 64
-"""Corners of a range that must be answered before it is believed."""
 
 
 def clipped_range(oracle: Oracle, seen: Diagnosis, rng: np.random.Generator) -> Box | None:
@@ -68,7 +62,7 @@ def refused_range(oracle: Oracle, error: OracleError, rng: np.random.Generator) 
         low, high = (start + end for end in ends if end is not None)
         if not (low < high).all():
             raise hint from error
-        corners = np.where(rng.random((CORNERS, d)) < 0.5, low, high)
+        corners = np.where(rng.random((PROOFS, d)) < 0.5, low, high)
         if not _answers(oracle, corners):
             raise hint from error
     return low, high
@@ -88,13 +82,13 @@ def _answers(oracle: Oracle, points: FloatArray) -> bool:
 def _end(oracle: Oracle, start: FloatArray, step: float) -> float | None:
     """Return how far all inputs may be moved at once; None where nothing stops them."""
     good, bad = 0.0, step
-    for _ in range(DOUBLINGS):
+    for _ in range(HALVINGS):
         if not _answers(oracle, start[None] + bad):
             break
         good, bad = bad, 2.0 * bad
     else:
         return None
-    for _ in range(DOUBLINGS):
+    for _ in range(HALVINGS):
         middle = 0.5 * (good + bad)
         good, bad = (middle, bad) if _answers(oracle, start[None] + middle) else (good, middle)
     return good

@@ -25,9 +25,8 @@ __all__ = ["network_to_onnx", "network_to_torch", "parts_from_torch"]
 Parts = tuple[list[FloatArray], list[FloatArray], list[Activation]]
 """Weights, biases and activations, as :class:`Network` takes them."""
 
-# The newest pair that every onnxruntime since 1.17 reads.
 _ONNX_OPSET = 17
-_ONNX_IR = 8
+"""The newest that every onnxruntime since 1.17 reads."""
 
 
 class _Graph:
@@ -123,10 +122,9 @@ def network_to_onnx(
         [helper.make_tensor_value_info("y", element, ["n", network.output_dim])],
         parts.constants,
     )
-    model = helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", _ONNX_OPSET)], producer_name="unrelu"
-    )
-    model.ir_version = _ONNX_IR
+    opsets = [helper.make_opsetid("", _ONNX_OPSET)]
+    model = helper.make_model(graph, opset_imports=opsets, producer_name="unrelu")
+    model.ir_version = helper.find_min_ir_version_for(opsets)
     onnx.checker.check_model(model)
     return replace_file(path, model.SerializeToString())
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["as_html", "as_text", "plotted"]
 
-COLUMNS, LINES = 80, 24
+SCREEN = (80, 24)
 """Of the smallest screen that people use: a terminal as it opens."""
 
 
@@ -56,12 +56,12 @@ def as_text(result: RecoveryResult) -> str:
     facts = facts_of(result)
     wide = max((len(name) for name, _ in facts), default=0)
     message = textwrap.wrap(
-        result.message, COLUMNS, initial_indent="  ", subsequent_indent="  ",
+        result.message, SCREEN[0], initial_indent="  ", subsequent_indent="  ",
         break_on_hyphens=False,
     )  # fmt: skip
     lines = [f"{type(result).__name__}: {result.status.name}", *message]
     lines += [f"  {name:<{wide}}  {text}" for name, text in facts]
-    room = max(1, LINES - 1 - len(lines))  # the prompt takes a line
+    room = max(1, SCREEN[1] - 1 - len(lines))  # the prompt takes a line
     lines += [f"    {stage:<16}{count:>12,}" for stage, count in _largest(result, room)]
     return "\n".join(lines)
 

@@ -19,11 +19,17 @@ import numpy as np
 
 from unrelu._types import FloatArray
 from unrelu.core.hermite import relu_coefficient
-from unrelu.core.moments import HermiteMoments, pair_index, pair_products, unpack_pairs
+from unrelu.core.moments import (
+    MAX_ORDER,
+    HermiteMoments,
+    pair_index,
+    pair_products,
+    unpack_pairs,
+)
 
 __all__ = ["MomentFit", "fit_moments", "fit_scalars", "units_from_scalars"]
 
-_ORDERS = (2, 3, 4)
+_ORDERS = tuple(range(2, MAX_ORDER + 1))
 
 
 @dataclasses.dataclass(frozen=True)

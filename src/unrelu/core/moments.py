@@ -25,6 +25,7 @@ from unrelu._types import FloatArray, IntArray
 
 __all__ = [
     "DENSE_LIMIT",
+    "MAX_ORDER",
     "CompensatedSums",
     "HermiteMoments",
     "evaluate_series",
@@ -41,7 +42,7 @@ __all__ = [
 
 Array = Any  # an array of any namespace that array_api_compat knows
 
-_MAX_ORDER = 4
+MAX_ORDER = 4
 DENSE_LIMIT = 64
 """Inputs up to which T4 is kept on symmetric pairs: 33 MiB at 64 inputs."""
 
@@ -105,7 +106,7 @@ def unpack_pairs(packed: FloatArray, d: int) -> FloatArray:
     return out
 
 
-def raw_sums(x: Array, y: Array, order: int = _MAX_ORDER) -> tuple[Array, ...]:
+def raw_sums(x: Array, y: Array, order: int = MAX_ORDER) -> tuple[Array, ...]:
     """Sum over one batch ``y``, ``y x``, ``y s``, ``y s x^T``, ``y s s^T``.
 
     Parameters

@@ -16,7 +16,20 @@ import numpy as np
 from unrelu._types import BoolArray, FloatArray
 from unrelu.networks import ReLUNetwork
 
-__all__ = ["Units", "join_units", "merge_units", "parallel_groups", "resolve_signs"]
+__all__ = [
+    "SAME_DIRECTION",
+    "SPARE",
+    "Units",
+    "join_units",
+    "merge_units",
+    "parallel_groups",
+    "resolve_signs",
+]
+
+SAME_DIRECTION = 0.99
+"""Cosine above which two units that are known roughly are one."""
+SPARE = 2
+"""Equations beyond the unknowns that must agree: fewer do by chance."""
 
 
 @dataclasses.dataclass(frozen=True)

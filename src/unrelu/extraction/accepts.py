@@ -11,6 +11,7 @@ from unrelu._types import AnswerKind
 from unrelu.core.explain import target_changed
 from unrelu.core.price import Price
 from unrelu.core.record import Remembered
+from unrelu.core.units import SAME_DIRECTION
 from unrelu.extraction.box import extract_in_box, price_in_box
 from unrelu.extraction.leaky import extract_leaky
 from unrelu.extraction.noisy import extract_from_noisy
@@ -47,9 +48,8 @@ NOISY, BOX, TWO_HIDDEN = "extract_from_noisy", "extract_in_box", "extract_two_hi
 ANY_DEPTH, LEAKY = "extract_any_depth", "extract_leaky"
 
 MOSTLY = 0.7
-PARALLEL = 0.99
 """Hyperplanes of a tight cluster part when they are followed, and seem to bend. Where the first
-layer holds this part of all hyperplanes, some of them this parallel (cosine), it is taken for
+layer holds this part of all hyperplanes, some of them in one direction, it is taken for
 the only one."""
 FEW = 3
 """Hyperplanes that go on unbent beside a single one that bends: it may be a cluster's."""
@@ -164,7 +164,7 @@ def _clustered(deep: ThreeLayerResult, hyperplanes: float) -> bool:
         return False
     rows = deep.first_weights / np.linalg.norm(deep.first_weights, axis=1, keepdims=True)
     cosines = np.abs(rows @ rows.T) - np.eye(len(rows))
-    return bool(cosines.max() > PARALLEL)
+    return bool(cosines.max() > SAME_DIRECTION)
 
 
 def three_layers(facts: Facts) -> Offer | None:

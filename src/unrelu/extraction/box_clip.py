@@ -24,21 +24,21 @@ from unrelu._types import ArrayLike, BoolArray, FloatArray
 from unrelu.core.noise import is_single
 from unrelu.core.record import remembered
 from unrelu.extraction.box_target import read_probabilities
+from unrelu.extraction.deep_numbers import TRIES
 
-__all__ = ["Clipping", "notice_clipping"]
+__all__ = ["HALVINGS", "PROOFS", "Clipping", "notice_clipping"]
 
 _FAR = 1e6
 """How far out answers must have stopped changing, over the inputs' scale."""
-_SECANTS = 40
+HALVINGS = 40
 """Halvings or secants a bound, at most: a halving each would give all digits of a float32."""
 _SAME = 16.0
 """Answers equal within this many units in their last place: a batch may differ from a row."""
 _HAIR = 1e-5
 """Relative distance from a bound at which it is proved from both sides."""
-_STARTS = 3
-"""Starts from which features are followed: one may change nothing, or too little, at the first."""
-_PAIRS = 64
-"""Inputs around the range that are compared with their clipped copies."""
+PROOFS = 64
+"""Inputs around a range that are compared with their clipped copies, and corners of it that must
+be answered, before it is believed."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,7 +136,7 @@ def notice_clipping(
         ends = read_probabilities(answers)[0] if probabilities else answers
         if not read.same(ends[:1], ends[1:])[0]:
             return Clipping(low, high, found)
-        for _ in range(_STARTS):
+        for _ in range(TRIES):
             above, up = _bounds(read, start, sizes)
             below, down = _bounds(read, start, -sizes)
             new = up & down
@@ -160,7 +160,7 @@ def _is_clipping(read: _Reader, seen: Clipping, rng: np.random.Generator) -> boo
     """
     low, high = seen.box()
     middle, width = (low + high) / 2.0, high - low
-    x = middle + width * rng.standard_normal((_PAIRS, len(low)))
+    x = middle + width * rng.standard_normal((PROOFS, len(low)))
     edge = np.clip(x, np.where(seen.found, seen.low, low), np.where(seen.found, seen.high, high))
     outside = np.where(seen.found, x, edge)
     here, there = read(outside), read(edge)
@@ -212,7 +212,7 @@ def _bounds(read: _Reader, start: FloatArray, scale: FloatArray) -> tuple[FloatA
     # Walk out in doublings to the first answer that has stopped, then close in.
     step = 0.25 * scale
     settled = ~seen
-    for _ in range(_SECANTS):
+    for _ in range(HALVINGS):
         if settled.all():
             break
         t = np.where(

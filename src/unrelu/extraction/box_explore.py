@@ -29,6 +29,7 @@ from unrelu.extraction.box_units import (
     with_unit,
     without_unit,
 )
+from unrelu.extraction.noisy_search import SAME
 from unrelu.networks import ReLUNetwork
 
 __all__ = ["Answers", "Exploration"]
@@ -49,9 +50,6 @@ _FITS = _STEPS
 """Fits without a new unit, after which a probe that leads nowhere is left to the next round."""
 _ASIDE = 12
 """Probes that lead nowhere, after which it stops: the model, or what it stands on, is wrong."""
-_SAME_PLANE = 0.05
-"""Distance of hyperplanes below which a new unit is a known one: a second unit as near as that
-is rarer than a wrong slope, and the fit finds it once the slopes are right."""
 _MISFIT = ("no kink", "no star", "drift", "known unit")
 """Outcomes that say that the model's slopes are wrong rather than that a unit is missing."""
 
@@ -241,7 +239,7 @@ class Exploration:
         row, bias, _ = star.unit()
         mine = np.column_stack([self.network.weights[0], self.network.biases[0]])
         apart = [np.linalg.norm(mine - s * np.append(row, bias), axis=1) for s in (1.0, -1.0)]
-        return bool(np.min(apart, initial=np.inf) <= _SAME_PLANE)
+        return bool(np.min(apart, initial=np.inf) <= SAME)
 
     # --------------------------------------------------------------------- fit
 

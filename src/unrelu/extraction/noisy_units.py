@@ -8,14 +8,13 @@ import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
 from unrelu.core.fit import FitConfig, Fitted, Layered, gain_by_chance
+from unrelu.core.units import SAME_DIRECTION
 from unrelu.extraction.noisy_answers import Answers, Seen
 from unrelu.extraction.noisy_search import SAME, apart
 
 _SUSPECT = 100.0
 """A unit is tried to be left out where that moves answers by fewer of their deviations, all
 hyperplanes given: one beside another is made up for by moving that, too."""
-_SAME_NORMAL = 0.99
-"""Cosine above which a unit is one that was tried before."""
 _TINY = float(np.finfo(np.float64).tiny)
 
 __all__ = [
@@ -204,7 +203,7 @@ def without_needless(
             j
             for j in np.argsort(loss)
             if (loss[j] < (_SUSPECT * max(fitted.scale, _TINY)) ** 2 or _shadows(net, j))
-            and not any(abs(w @ net.weights[0][j]) > _SAME_NORMAL for w in needed)
+            and not any(abs(w @ net.weights[0][j]) > SAME_DIRECTION for w in needed)
         ]
         if not suspects:
             break

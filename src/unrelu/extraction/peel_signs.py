@@ -19,10 +19,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from unrelu._types import FloatArray, IntArray
+from unrelu.core.units import SPARE
 from unrelu.extraction.deep_numbers import FAINT
 from unrelu.extraction.peel_lines import RANK, Pieces
 from unrelu.extraction.peel_rows import Row
-from unrelu.extraction.peel_surfaces import SPARE
 from unrelu.extraction.prefix import Prefix
 
 __all__ = ["Orientation", "orient_rows"]

@@ -20,6 +20,7 @@ import dataclasses
 import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
+from unrelu.core.units import SPARE
 from unrelu.extraction.deep_numbers import FAINT, PLAIN
 from unrelu.extraction.peel_lines import RANK, Crossings
 from unrelu.extraction.peel_rows import Row
@@ -31,9 +32,6 @@ AGREE = FAINT
 which a crossing is used."""
 SIGNED = PLAIN
 """How far from +1 or -1 the solution for a sign may be."""
-SPARE = 2
-"""Equations beyond the unknowns that must agree, or coefficients beyond those guessed to be zero
-that must vanish: fewer do by chance."""
 
 
 @dataclasses.dataclass

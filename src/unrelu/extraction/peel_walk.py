@@ -17,11 +17,11 @@ import dataclasses
 import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
+from unrelu.core.units import SPARE
 from unrelu.extraction.deep_numbers import FAINT, TRIES
 from unrelu.extraction.peel_lines import Crossings, row_space
 from unrelu.extraction.peel_rows import AGREE, WELL, Row
 from unrelu.extraction.peel_run import Peeling
-from unrelu.extraction.peel_surfaces import SPARE
 from unrelu.extraction.peel_weights import BEYOND
 from unrelu.extraction.prefix import Prefix
 

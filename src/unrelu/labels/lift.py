@@ -13,6 +13,7 @@ import numpy as np
 import scipy.linalg
 
 from unrelu._types import FloatArray, IntArray
+from unrelu.core.units import SPARE
 from unrelu.labels.boundary import GROWTH, Crossings, locate
 from unrelu.labels.charts import Chart
 from unrelu.labels.config import EPS
@@ -21,8 +22,6 @@ from unrelu.labels.model import Model
 
 __all__ = ["lift_model"]
 
-SPARE = 2
-"""Points beyond those that determine a direction: a check, and one may fail."""
 AT_ONCE = 1 << 20
 """Numbers asked at once: larger arrays leave the processor's caches, and of more bisections than
 that only the ends are kept."""

@@ -12,7 +12,7 @@ from unrelu._types import FloatArray
 
 __all__ = ["as_numbers", "name_code"]
 
-BYTES = 6
+BYTES = int(np.finfo(np.float64).nmant) // 8
 """Of a name's digest: 48 bits are whole numbers of float64, and two of a thousand names have the
 same with a chance of 2e-9."""
 

@@ -31,8 +31,6 @@ class ThresholdConfig:
     signal
         Times the sampling error, measured by halves, above which something is there: an
         eigenvalue of M2, a gap between edges and others, energy where there should be none.
-    same
-        Cosine above which two units are one.
     doubt
         Share of unexplained points, beyond label noise and sampling error, that counts as a
         missing unit (at 1e-4 one is missed only beyond t = 3.7), and probability that labels
@@ -84,7 +82,6 @@ class ThresholdConfig:
     held_out: int = 20_000
     atom: float = 0.05
     signal: float = 2.0
-    same: float = 0.99
     doubt: float = 1e-4
     overlap: float = 0.2
     agreement: float = 0.15

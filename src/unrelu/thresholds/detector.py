@@ -52,6 +52,7 @@ from unrelu._random import RandomState
 from unrelu._types import FloatArray
 from unrelu.core.decompose_options import EVIDENCE
 from unrelu.core.run import Run
+from unrelu.core.units import SAME_DIRECTION
 from unrelu.errors import InvalidInput
 from unrelu.lines.boundary import GROWTH
 from unrelu.progress import Progress
@@ -213,7 +214,7 @@ class DetectorRun:
         for known, cut in zip(self.directions, self.thresholds, strict=True):
             cosine = float(direction @ known)
             behind = not self.kink and abs(threshold + cut) < math.sqrt(self.config.finest)
-            if cosine > self.config.same or (behind and cosine < -self.config.same):
+            if cosine > SAME_DIRECTION or (behind and cosine < -SAME_DIRECTION):
                 return True
         return False
 

@@ -10,6 +10,7 @@ from unrelu._types import BoolArray, FloatArray
 from unrelu.core.decompose_options import EVIDENCE
 from unrelu.core.hermite import normal_pdf
 from unrelu.core.moments import CompensatedSums, mean_moments, raw_sums
+from unrelu.core.units import SAME_DIRECTION
 from unrelu.progress import Progress
 from unrelu.result import Certificate, StageReport, Status
 from unrelu.thresholds.config import TINY, ThresholdConfig
@@ -143,7 +144,7 @@ def _refined_on_pilot(
                 blurred=not passes.base.exact,
                 config=cfg,
             )
-            keep = _distinct(state, cfg)
+            keep = _distinct(state)
             dropped += len(directions) - int(keep.sum())
             state = _subset(state, keep)
             directions, thresholds = state.directions, state.thresholds
@@ -172,14 +173,14 @@ def _with_thresholds(
     return directions[kept], estimated[kept]
 
 
-def _distinct(state: Refinement, cfg: ThresholdConfig) -> BoolArray:
+def _distinct(state: Refinement) -> BoolArray:
     """Mark units across which the rate rises, each one once."""
     keep = state.jumps > RISE
     for i in np.argsort(-state.jumps):
         if keep[i]:
-            same = state.directions @ state.directions[i] > cfg.same
-            close = np.abs(state.thresholds - state.thresholds[i]) < np.sqrt(2 * (1 - cfg.same))
-            same &= close
+            same = state.directions @ state.directions[i] > SAME_DIRECTION
+            apart = np.abs(state.thresholds - state.thresholds[i])
+            same &= apart < np.sqrt(2.0 * (1.0 - SAME_DIRECTION))
             same[i] = False
             keep &= ~same
     return np.asarray(keep)
@@ -233,7 +234,7 @@ def _search_unexplained(
     for candidates in (found,) if gaussian else (found, side[None]):
         directions, thresholds = _with_thresholds(x[free], on[free], candidates, threshold, cfg)
         if state is not None and len(state.directions) and len(directions):
-            fresh = (directions @ state.directions.T).max(axis=1) < cfg.same
+            fresh = (directions @ state.directions.T).max(axis=1) < SAME_DIRECTION
             directions, thresholds = directions[fresh], thresholds[fresh]
         if len(directions):
             return directions, thresholds
