@@ -43,6 +43,8 @@ AGREES = 2.0 * RARE
 tell is good within a factor of two, and a true miss is usually millions."""
 NORMAL_MEDIAN = float(scipy.special.ndtri(0.75))
 """Median magnitude of a Gaussian error, in deviations: 0.6745."""
+TELLING = 9
+"""Answers that tell a decimal grid: others are all on it with odds of 1e-9."""
 SPACING = 1e-5
 """Distance of a cluster's points, relative to the local scale of the line. Small, so that a
 kink inside is rare; large, so that all bits of the inputs change, those of a target that casts
@@ -202,16 +204,17 @@ def decimal_step(answers: FloatArray) -> float:
     """Return the step of the decimal grid on which all answers lie; 0 where there is none.
 
     Of the numbers of their own precision at least ten must lie between two of the grid: n
-    others are all on it with odds of ``10^-n``.
+    others are all on it with odds of ``10^-n``. Answers too large for that tell nothing.
     """
-    size = max(1.0, float(np.abs(answers).max(initial=0.0)))
-    finest = float(np.finfo(np.float32 if is_single(answers) else np.float64).eps) * size
+    eps = float(np.finfo(np.float32 if is_single(answers) else np.float64).eps)
+    answers = answers[answers != 0.0]  # zero is on every grid
+    finest = 10.0 * eps * np.maximum(1.0, np.abs(answers))
     for decimals in range(np.finfo(np.float64).precision):
-        step = 10.0**-decimals
-        if step < 10.0 * finest:
+        telling = answers[finest <= 10.0**-decimals]  # far answers are too large for the grid
+        if telling.size < min(answers.size, TELLING):
             break
-        if bool((np.round(answers, decimals) == answers).all()):
-            return step
+        if bool((np.round(telling, decimals) == telling).all()):
+            return float(10.0**-decimals)
     return 0.0
 
 

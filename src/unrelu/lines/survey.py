@@ -45,8 +45,6 @@ __all__ = [
 
 AskPoints = Callable[[FloatArray], FloatArray]
 _TINY = float(np.finfo(np.float64).tiny)
-USUAL_MISFIT = 2.0
-"""Largest residual of the few answers on one piece, in deviations, where the noise is right."""
 MARGINAL = 2.0 * AGREES
 """Deviations below which a bend is noise even if it is the only one: within what two lines that
 agree may differ by."""
@@ -155,11 +153,8 @@ def scan_line(
             max_queries=limit,
         )
         strength = scan.significance(deviation)
-        # Answers on one piece scatter by the noise: where they do not scatter by more than it
-        # was taken for, weak kinks are those of weak units, or the search was cut short.
-        louder = scan.misfit() > USUAL_MISFIT
-        too_weak = louder and _mostly_noise(strength, scan, noise)
-        marginal = louder and bool((strength < MARGINAL).any())
+        too_weak = _mostly_noise(strength, scan, noise)
+        marginal = bool((strength < MARGINAL).any())
         if attempt + 1 == config.attempts or (scan.complete and not too_weak and not marginal):
             break
         seeds = scan.clusters()
