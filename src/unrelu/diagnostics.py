@@ -91,7 +91,7 @@ def diagnose(
     before = oracle.queries.total
     seen = _ask(oracle, options, scale, center, as_generator(rng))
     near, far, ends = seen.near, seen.far, seen.ends
-    kind = _kind(near, far, ends)
+    kind = "labels" if oracle.class_names else _kind(near, far, ends)
     if answers != "auto" and kind in _READINGS:
         kind = answers
     size = float(np.sqrt(np.mean(near**2)))

@@ -10,6 +10,7 @@ of them knows the methods. A method's result is understood by the names of its f
 ``first_weights``       rows of the first layer that were found, ``(k, d)``
 ``basis``               orthonormal rows of what the target looks at, ``(r, d)``
 ``singular_values``     those from which that was read
+``labels``              labels by output, where the network was recovered from labels alone
 ``reached``             bound on the root mean square error of a learned copy
 ====================  ======================================================================
 
@@ -49,6 +50,8 @@ class Findings:
         Orthonormal rows that span what the target looks at, ``(r, d)``.
     singular_values
         Those from which the span was read.
+    labels
+        Labels by output of the network, where all that it tells is labels.
     copy_error
         Bound on the root mean square error of a copy that was learned, not extracted.
     """
@@ -58,6 +61,7 @@ class Findings:
     first_layer: FloatArray = dataclasses.field(default_factory=_no_rows)
     basis: FloatArray = dataclasses.field(default_factory=_no_rows)
     singular_values: FloatArray = dataclasses.field(default_factory=lambda: np.zeros(0))
+    labels: tuple[float, ...] = ()
     copy_error: float | None = None
 
     @property
@@ -82,5 +86,6 @@ class Findings:
             first_layer=fields.get("first_weights", _no_rows()),
             basis=fields.get("basis", _no_rows()),
             singular_values=fields.get("singular_values", np.zeros(0)),
+            labels=tuple(fields.get("labels", ())),
             copy_error=None if reached is None else float(reached),
         )

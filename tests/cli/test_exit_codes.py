@@ -22,7 +22,7 @@ import numpy as np
 def line(x): return np.maximum(x.sum(axis=1), 0) - np.maximum(x[:, 0] - 1, 0)
 def smooth(x): return np.sin(x).sum(axis=1)
 def broken(x): raise OSError("down")
-def text(x): return ["a"] * len(x)
+def text(x): return [{"a": [1]}] * len(x)
 def leaves(x): sys.exit(5)
 def interrupted(x): raise KeyboardInterrupt
 """

@@ -22,6 +22,7 @@ from unrelu.cli.audit import _tell
 from unrelu.cli.main import app
 from unrelu.labels.algorithm import LabelsResult
 from unrelu.oracles import Labels, Noisy, Softmax
+from unrelu.oracles.wrappers import Cast
 from unrelu.report import audit, render_page, simulation
 from unrelu.report.aside import run_aside
 from unrelu.report.audit import AuditConfig
@@ -315,11 +316,12 @@ def test_two_hidden_layers_are_cloned_and_defended():
 
 
 def test_deeper_networks_leak_their_span():
-    network = planted.random_network(12, 4, 5, 5, 2, rng=0)
-    facts = audit(connect(network), rng=0, image_shape=(3, 4), config=QUICK)
+    network = planted.random_network(12, 4, 5, 5, 2, rng=0)  # in float64 it is cloned
+    served = Cast(connect(network), "float32")
+    facts = audit(served, rng=0, image_shape=(3, 4), config=QUICK)
     assert facts.headline == "Not cloned, but it leaks what it looks at"
     assert facts.rank == 4
-    assert facts.blind.change < 1e-9
+    assert facts.blind.change < 1e-5  # float32, and a span known to its noise
     Page(render_page(facts))
 
 

@@ -66,6 +66,7 @@ def _meeting(
         scale = np.maximum(np.trace(gram, axis1=1, axis2=2), 1e-300)
         gram = gram + 1e-13 * scale[:, None, None] * np.eye(2)
         x = x - np.einsum("nid,ni->nd", both, np.linalg.solve(gram, off[:, :, None])[:, :, 0])
+        x = np.where(np.isfinite(x).all(axis=1, keepdims=True), x, starts)  # ran away: again
     others = ~row.known[:-1]
     others[unit] = False
     along = np.einsum("nd,nd->n", slope, gate) / np.maximum(length**2, 1e-300)

@@ -25,7 +25,7 @@ from unrelu._version import __version__
 from unrelu.choose import ExtractionPlan, extract, plan_extraction
 from unrelu.diagnostics import Diagnosis
 from unrelu.findings import Findings
-from unrelu.labels.algorithm import LabelsResult
+from unrelu.labels.approximate import predicted
 from unrelu.ledger import redact
 from unrelu.lines.facts import Area
 from unrelu.oracles import Oracle, as_oracle
@@ -323,15 +323,15 @@ def _tried_on_clone(
     progress: Progress,
 ) -> _OnClone:
     """Measure what leaks first and what defences do, where there is a clone to try them on."""
-    if not result.copied or result.network is None:
+    network, labels = result.network, result.findings().labels
+    if not result.copied or network is None:
         return _OnClone()
-    if isinstance(result, LabelsResult):  # no answer is coarser, and the clone has no other
+    if labels:  # no answer is coarser, and the clone has no other
         return _OnClone(
-            needed=attack_queries(result)[1], ask=lambda x: result.predict(x)[:, np.newaxis]
+            needed=attack_queries(result)[1],
+            ask=lambda x: predicted(network, labels, x)[:, np.newaxis],
         )
-    simulation = Simulation(
-        target, result, result.network, plan.diagnosis, domain, options, streams[1]
-    )
+    simulation = Simulation(target, result, network, plan.diagnosis, domain, options, streams[1])
     line, kinks = answers_on_a_line(target, simulation, options, streams[2])
     return _OnClone(
         simulation.leaks(progress),

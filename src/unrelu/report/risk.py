@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
-from unrelu.labels.algorithm import LabelsResult
 from unrelu.report.copies import CopyPoint
 from unrelu.report.simulation import Defence
 from unrelu.result import RecoveryResult, Status
@@ -62,7 +61,7 @@ def _told(best: CopyPoint) -> str:
 def _label_copy(result: RecoveryResult) -> tuple[CopyPoint, ...]:
     """Return how far a network learned from labels agrees: it is an ordinary copy."""
     found = result.certificate
-    if not isinstance(result, LabelsResult) or found is None or not result.copied:
+    if not result.findings().labels or found is None or not result.copied:
         return ()
     return (CopyPoint(result.queries.total, 1.0 - found.exceeding / found.samples),)
 

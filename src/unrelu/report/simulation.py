@@ -17,7 +17,7 @@ from unrelu.choose import extract
 from unrelu.diagnostics import Diagnosis
 from unrelu.errors import UnreluError
 from unrelu.extraction.two_layer import extract_two_layer
-from unrelu.labels.algorithm import LabelsResult
+from unrelu.labels.approximate import predicted
 from unrelu.networks import Network
 from unrelu.oracles import Cast, Labels, Noisy, Oracle, Rounded, Softmax, Wrapper, connect
 from unrelu.progress import Progress
@@ -175,15 +175,16 @@ class Simulation:
 
     def error(self, result: RecoveryResult | None) -> float:
         """Return a result's relative error, at most 1: a constant is always at hand."""
-        network = None if result is None else result.network
-        if network is None:
+        if result is None or result.network is None:
             return 1.0
-        if isinstance(result, LabelsResult):
-            return label_error(result.predict(self.points), self.truth.argmax(axis=1))
+        network, labels = result.network, result.findings().labels
+        if labels:
+            labelled = predicted(network, labels, self.points)
+            return label_error(labelled, self.truth.argmax(axis=1))
         found = network(self.points)
         if found.shape[1] != self.logits.shape[1]:
             return 1.0
-        common = self.probabilities or (result is not None and result.findings().log_odds)
+        common = self.probabilities or result.findings().log_odds
         difference = _centred(found - self.network(self.points), common)
         error = float(np.sqrt(np.mean(difference**2))) / self.scale
         return min(1.0, error) if math.isfinite(error) else 1.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from unrelu.choose import ExtractionPlan
-from unrelu.labels.algorithm import LabelsResult
 from unrelu.report.config import AuditConfig
 from unrelu.report.simulation import Defence
 from unrelu.report.structure import first_rows, name_layer
@@ -32,7 +31,7 @@ def verdict(
     known = result.findings().units
     learned = f" {known} hidden units were seen." if known else ""
     return (
-        "Not cloned by this attack",
+        "Not cloned, but part of it was read" if known else "Not cloned by this attack",
         f"{_sentence(result.message)}.{learned}{also} This does not rule "
         "out other attacks, nor an approximate copy trained on answers.",
     )
@@ -60,7 +59,7 @@ def _copied(result: RecoveryResult, needed: int | None, also: str) -> tuple[str,
     assert certificate is not None
     asked = f"{needed or result.queries.total:,} queries"
     units = " and ".join(str(width) for width in found.widths or network.hidden_widths) or "no"
-    if isinstance(result, LabelsResult):
+    if found.labels:
         exact = result.success
         return (
             "This model can be cloned" if exact else "This model can be copied",
