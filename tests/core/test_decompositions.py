@@ -149,6 +149,12 @@ def test_scalars_are_the_coefficients():
     np.testing.assert_allclose(found_b, b, atol=1e-11)
 
 
+def test_signs_without_equations_are_free():
+    found = sign_patterns(np.empty((0, 3)), np.empty(0), keep=1)
+    np.testing.assert_array_equal(found.patterns, np.ones((1, 3)))
+    assert found.complete
+
+
 def test_sign_patterns_finds_all_exact_solutions():
     # c_3 = c_1 + c_2, c_4 = -c_1: several signed sums coincide.
     c1, c2 = np.array([1.0, 0.0, 2.0]), np.array([0.0, 1.0, -1.0])

@@ -59,8 +59,8 @@ def sign_patterns(columns: FloatArray, target: FloatArray, *, keep: int) -> Sign
     seconds. An exact solution is never missed; inexact ones are rounded.
     """
     m = columns.shape[1]
-    if m == 0:
-        return SignPatterns(np.ones((1, 0)), np.array([float(np.linalg.norm(target))]), True)
+    if columns.size == 0:  # nothing to choose, or nothing to choose by
+        return SignPatterns(np.ones((1, m)), np.array([float(np.linalg.norm(target))]), True)
     _, triangle, order = scipy.linalg.qr(columns, mode="economic", pivoting=True)
     diagonal = np.abs(np.diagonal(triangle))
     rank = int(np.count_nonzero(diagonal > 1e-10 * max(diagonal[0], 1e-300)))
