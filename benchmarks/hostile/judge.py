@@ -61,12 +61,15 @@ def mean_exceeds(squares: Array, limit: float) -> bool:
     return float(squares.mean()) - z * error > limit
 
 
-def fresh_inputs(planted: Planted, certificate: Any, rng: np.random.Generator) -> Array:
+def fresh_inputs(planted: Planted, result: Any, rng: np.random.Generator) -> Array:
     """Draw inputs from the certificate's own distribution."""
+    certificate = result.certificate
     n = FRESH_THIN if planted.thin else FRESH
     if planted.draw is not None:
         return planted.draw(n, rng)
     words = str(getattr(certificate, "distribution", ""))
+    if "uniform" in words and getattr(result, "low", None) is not None:
+        return rng.uniform(result.low, result.high, size=(n, planted.d))
     if "uniform" in words and not isinstance(planted.domain, str):
         return rng.uniform(*planted.domain, size=(n, planted.d))
     x = rng.standard_normal((n, planted.d))
@@ -162,7 +165,7 @@ def judge_network(planted: Planted, result: Any, *, rng: np.random.Generator) ->
     certificate = result.certificate
     if result.network is None or certificate is None:
         return Verdict("false", f"empty: {status} without network or certificate", facts)
-    x = fresh_inputs(planted, certificate, rng)
+    x = fresh_inputs(planted, result, rng)
     truths = [planted.truth] if planted.phases is None else planted.phases()
     for truth in truths:
         verdict = _judge_one(planted, truth, result, x, facts)
@@ -256,7 +259,7 @@ def judge_learner(
         return Verdict("honest", status, facts)
     if result.network is None or result.certificate is None:
         return Verdict("false", "empty: RECOVERED without network or certificate", facts)
-    x = fresh_inputs(planted, result.certificate, rng)
+    x = fresh_inputs(planted, result, rng)
     for truth in [planted.truth] if planted.phases is None else planted.phases():
         f = truth(x)
         g = result.network(x)
