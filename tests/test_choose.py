@@ -113,8 +113,8 @@ def test_coarse_deeper_targets_give_their_span_and_first_layer(tmp_path):
     assert result.first_width == result.rank == 5
     rows = truth.weights[0]
     left = rows - (rows @ result.basis.T) @ result.basis
-    # nine decimals over steps of a tenth and longer: rows to about 1e-8, as the angle says
-    assert result.angle < 1e-7
+    # nine decimals over steps of a thousandth and longer
+    assert result.angle < 1e-6
     assert np.abs(left).max() < 10 * result.angle * np.linalg.norm(rows, axis=1).max()
     loaded = RecoveryResult.load(result.save(tmp_path / "r.safetensors"))
     assert isinstance(loaded, DeepSpanResult)
