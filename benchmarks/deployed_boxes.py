@@ -96,16 +96,20 @@ def facts(
     error = float("inf")
     if result.network is not None:
         error = max(deviation(served, result.network, x) for x in inputs)
+    return judged(result, error, limit, served.truth.parameters) | {"seconds": seconds}
+
+
+def judged(result: RecoveryResult, error: float, limit: float, parameters: int) -> dict[str, Any]:
+    """Return what a row tells of a result whose error is known."""
     spent = result.queries.without_certificate
     return {
         "success": result.success and error <= limit,
         "status": result.status.name,
         "false_recovered": int(result.success and not error <= limit),
         "error": error,
-        "ratio": spent / served.truth.parameters,
+        "ratio": spent / parameters,
         "queries": spent,
         "total": result.queries.total,
-        "seconds": seconds,
         "message": result.message[:300],
     }
 

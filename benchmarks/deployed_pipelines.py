@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 import unrelu
-from benchmarks.deployed_boxes import Deployed, images, trained
+from benchmarks.deployed_boxes import Deployed, images, judged, trained
 from benchmarks.harness import Row, main
 from unrelu._types import FloatArray
 from unrelu.core.explain import predicted_answers
@@ -87,17 +87,7 @@ def facts(
     error = float("inf")
     if result.network is not None:
         error = max(_deviation(result, truth, x) for x in inputs)
-    spent = result.queries.without_certificate
-    return {
-        "success": result.success and error <= limit,
-        "status": result.status.name,
-        "false_recovered": int(result.success and not error <= limit),
-        "error": error,
-        "ratio": spent / size,
-        "queries": spent,
-        "total": result.queries.total,
-        "message": result.message[:300],
-    }
+    return judged(result, error, limit, size)
 
 
 def _deviation(
@@ -120,8 +110,8 @@ def scaled(
     result = unrelu.extract(oracle, rng=seed)
     seconds = time.perf_counter() - start
     answer = model.predict if which == "diabetes" else model.predict_proba
-    judged = facts(result, answer, parameters(model), limit, *typical(which, seed))
-    return judged | {"seconds": seconds}
+    outcome = facts(result, answer, parameters(model), limit, *typical(which, seed))
+    return outcome | {"seconds": seconds}
 
 
 def exported(
@@ -202,10 +192,10 @@ def remote(seed: int, *, path: str, field: str, limit: float) -> dict[str, Any]:
         result = unrelu.extract(oracle, rng=seed)
         seconds = time.perf_counter() - start
         x = np.random.default_rng(10_000 + seed).standard_normal((SAMPLES, 64))
-        judged = facts(result, model, size, limit, x, images("digits").x_test)
+        outcome = facts(result, model, size, limit, x, images("digits").x_test)
     few = len(requests) <= 120
-    return judged | {
-        "success": judged["success"] and few, "requests": len(requests), "seconds": seconds
+    return outcome | {
+        "success": outcome["success"] and few, "requests": len(requests), "seconds": seconds
     }  # fmt: skip
 
 

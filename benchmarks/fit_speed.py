@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.moments_speed import best
 from benchmarks.records import RESULTS, record
 from unrelu.core.fit import FitConfig, Layered, fit_network
 
@@ -30,6 +31,7 @@ AWAY = 1e-4
 """Where the fit starts: this part of the weights away from the truth."""
 ANSWERS = 2
 """Answers a parameter."""
+REPEATS = 5
 
 
 def problem(widths: tuple[int, ...], rng: np.random.Generator) -> tuple[Layered, Any, Any]:
@@ -100,19 +102,6 @@ def replay(products: list[tuple[Any, ...]], device: str) -> Callable[[], None]:
     return run
 
 
-def best(action: Callable[[], Any], device: str, repeats: int = 5) -> float:
-    import torch
-
-    times = []
-    for _ in range(repeats + 1):
-        start = time.perf_counter()
-        action()
-        if device == "cuda":
-            torch.cuda.synchronize()
-        times.append(time.perf_counter() - start)
-    return min(times[1:])
-
-
 def measure(widths: tuple[int, ...], device: str, whole: bool) -> dict[str, Any]:
     import torch
 
@@ -125,6 +114,7 @@ def measure(widths: tuple[int, ...], device: str, whole: bool) -> dict[str, Any]
     def fit(config: FitConfig) -> Any:
         return fit_network(net, points, answers, deviation=deviation, config=config)
 
+    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
     step = FitConfig(steps=1)
     products = products_of(lambda: fit(step))
     entry: dict[str, Any] = {
@@ -132,8 +122,8 @@ def measure(widths: tuple[int, ...], device: str, whole: bool) -> dict[str, Any]
         "parameters": start.parameters,
         "rows": len(x),
         "products": len(products),
-        "step_seconds": best(lambda: fit(step), device),
-        "products_seconds": best(replay(products, device), device),
+        "step_seconds": best(lambda: fit(step), wait, REPEATS),
+        "products_seconds": best(replay(products, device), wait, REPEATS),
         "device": torch.cuda.get_device_name() if device == "cuda" else device,
     }
     entry["ratio"] = entry["step_seconds"] / entry["products_seconds"]

@@ -58,7 +58,7 @@ def _backend(name: str) -> tuple[Any, Callable[[np.ndarray], Any], Callable[[], 
     return cupy, cupy.asarray, cupy.cuda.Device().synchronize, name
 
 
-def _best(action: Callable[[], Any], wait: Callable[[], None], repeats: int) -> float:
+def best(action: Callable[[], Any], wait: Callable[[], None], repeats: int) -> float:
     action()
     wait()
     times = []
@@ -115,7 +115,7 @@ def measure(
         return contraction_sums(points, values, v)
 
     tried = {
-        batch: _best(partial(_accumulate, x, y, batch, kernel), wait, repeats)
+        batch: best(partial(_accumulate, x, y, batch, kernel), wait, repeats)
         for batch in batches
         if batch <= n
     }
@@ -128,7 +128,7 @@ def measure(
     left, right = gaussian(reference, m), gaussian(reference, k)
     scale = n / reference
     product = min(
-        scale * _best(partial(_products, left, right, rows), wait, repeats)
+        scale * best(partial(_products, left, right, rows), wait, repeats)
         for rows in {reference, min(batch, reference)}
     )
     flop = 2.0 * n * m * k

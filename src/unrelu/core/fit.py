@@ -26,7 +26,6 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
-import scipy.special
 from array_api_compat import array_namespace
 
 from unrelu.core.activations import RELU, Activation
@@ -34,12 +33,12 @@ from unrelu.core.gram import gauss_newton_matrix
 from unrelu.core.kronecker import Kronecker, kronecker_metric
 from unrelu.core.layered import Array, Blocks, Layered, Trace
 from unrelu.core.links import Link, Linked, apply_link
+from unrelu.core.noise import NORMAL_MEDIAN
 from unrelu.core.row_blocks import RowBlocks, row_block_metric
 
 __all__ = ["RELU", "Activation", "FitConfig", "Fitted", "Layered", "Link", "fit_network",
            "gain_by_chance"]  # fmt: skip
 
-_NORMAL = float(scipy.special.ndtri(0.75))  # median of |z| for a standard normal z
 _SEARCHED = 3.0
 """Squared deviations by which a parameter that is fitted to noise lowers their sum where the
 best of many places was taken; one where it was not."""
@@ -213,7 +212,7 @@ def _spread(scaled: Array, weights: Array) -> float:
     sizes = xp.sort(xp.abs(scaled)[weights > 0])
     count = sizes.shape[0]
     middle = sizes[max(count - 1, 0) // 2 : count // 2 + 1]
-    return float(xp.mean(middle)) / _NORMAL if count else 0.0
+    return float(xp.mean(middle)) / NORMAL_MEDIAN if count else 0.0
 
 
 def _next_damping(damping: float, gain: float) -> float:
