@@ -51,13 +51,22 @@ def test_units_without_a_linear_term(n: int, precision: float, seed: int) -> Non
 
 def test_relu_units_by_the_second_difference() -> None:
     w = pair(2, 3)
-    x = np.random.default_rng(3).standard_normal((400_000, 2))
+    x = np.random.default_rng(3).standard_normal((1_600_000, 2))
     y = np.maximum(x @ w.T - 0.3, 0.0).sum(axis=1)
     found = detect_in_samples(
         x, y, activation="relu", threshold=0.3, precision=0.3, least=0.8, rng=0
     )
     assert found.status is Status.APPROXIMATED
     assert np.arccos((w @ found.directions.T).max(axis=1)).max() <= 1.5 * 0.3
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_slope_is_no_unit(seed: int) -> None:
+    """The detector halves with epsilon; with noise, one direction of many seems to stay."""
+    x = np.random.default_rng(1000 + seed).standard_normal((100_000, 2))
+    asked = {"activation": "sign", "threshold": 0.5, "precision": 0.2, "least": 0.3}
+    found = detect_in_samples(x, x[:, 0] ** 2, **asked, rng=seed)
+    assert found.status is Status.ASSUMPTION_VIOLATED
 
 
 def test_nothing_is_found_where_nothing_breaks() -> None:

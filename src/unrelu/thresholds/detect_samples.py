@@ -13,8 +13,8 @@ many samples, exponentially many directions in n.
 
 Choices that the theorem leaves open: eps = eps_2 and w = eps / 2; the net has the spacing
 eps_2 / 2; a direction is one of a unit where C2 / phi(t) is at least half of eps_3, beyond
-chance on either half of the samples, stays rather than halves when eps does, and is the largest
-among directions within 2 eps_2 of it.
+chance on either half of the samples, stays rather than halves when eps does, beyond chance too,
+and is the largest among directions within 2 eps_2 of it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import math
 from typing import Literal
 
 import numpy as np
+import scipy.special
 
 from unrelu._numbers import real_number
 from unrelu._random import RandomState, as_generator
@@ -30,7 +31,7 @@ from unrelu._types import FloatArray
 from unrelu.core.decompose_options import EVIDENCE
 from unrelu.core.memory import BLOCK
 from unrelu.errors import InvalidInput
-from unrelu.result import Provenance, QueryStats, Status
+from unrelu.result import CONFIDENCE, Provenance, QueryStats, Status
 from unrelu.thresholds.detect import Detection
 from unrelu.thresholds.detector import DetectedLayerResult
 
@@ -116,9 +117,13 @@ def detect_in_samples(
     sure = (np.abs(strength) > EVIDENCE * error).all(axis=0) & (mean >= 0.5 * least)
     sure &= strength[0] * strength[1] > 0.0
     closer = slab_correlations(points, labels, net[sure], threshold, 0.5 * precision, kink=kink)
-    # At a unit the detector stays, elsewhere it halves with epsilon.
+    # At a unit the detector stays, elsewhere it halves with epsilon: nearer to the one than to
+    # the other, and more than half by no chance.
     stays = np.array([abs(one.strength) for one in closer])
-    sure[sure] = stays - mean[sure] / 2.0 > mean[sure] - stays
+    chance = np.hypot([one.error for one in closer], 0.25 * np.hypot(*error[:, sure]))
+    beyond = stays - mean[sure] / 2.0
+    stds_by_chance = scipy.special.ndtri(1.0 - (1.0 - CONFIDENCE) / count)
+    sure[sure] = (beyond > mean[sure] - stays) & (beyond > stds_by_chance * chance)
     chosen: list[int] = []
     for i in np.argsort(-mean):
         if sure[i] and not (net[chosen] @ net[i] > math.cos(2.0 * precision)).any():
