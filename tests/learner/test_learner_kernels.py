@@ -104,6 +104,8 @@ def test_hits_bound_is_the_upper_limit_of_a_poisson_mean():
     assert scipy.special.pdtr(3, hits_bound(3, 0.05)) == pytest.approx(0.05)
     assert wide_samples(wide_width(777, 3.7), 3.7) == pytest.approx(777)
     assert wide_samples(math.inf, 3.7) == 0
+    # a width that no double tells from nothing is out of reach, not out of range
+    assert 1e15 < wide_samples(np.float64(0.0), np.float64(3.7)) < 1e18
     assert wide_width(0, 3.7) == math.inf
 
 

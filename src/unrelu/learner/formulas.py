@@ -151,12 +151,13 @@ def wide_width(samples: int, expected: float) -> float:
 
 
 def wide_samples(width: float, expected: float) -> float:
-    """Return the number of samples that :func:`wide_width` turns into a width."""
-    return (
-        0.0
-        if math.isinf(width)
-        else WIDE * expected / (max(width, np.finfo(np.float64).tiny) * GAUSSIAN_PEAK)
-    )
+    """Return the number of samples that :func:`wide_width` turns into a width.
+
+    Doubles of size one tell no slab apart that is narrower than their spacing.
+    """
+    if math.isinf(width):
+        return 0.0
+    return WIDE * expected / (max(width, np.finfo(np.float64).eps) * GAUSSIAN_PEAK)
 
 
 def samples_to_see(width: float, miss: float) -> int:
