@@ -47,6 +47,9 @@ FACTS = {
     "_ledger_section._LOOKUP_CHUNK": "SQLite's limit on bound variables",
     "ledger.DEFAULT_MAX_BYTES": _KEPT,
     "activations._SIX": "ReLU6's definition",
+    "core.explain.Within": "half the distance of two labels",
+    "core.memory.BLOCK_ON_DEVICE": _PORTION,
+    "core.moments.MAX_ORDER": "the moments that are written out",
     "learner.config.FaithfulConstants": "the powers that the paper prints, and neutral factors",
     "oracles.base.DEFAULT_BATCH": _PORTION,
     "oracles.http.NAN_RETRIES": _HTTP,
@@ -56,6 +59,7 @@ FACTS = {
     "oracles.http_transport._SHOWN": "letters of a server's page in a message",
     "result.to_json(indent=)": "how a file looks",
     "samples.BATCH_ROWS": _PORTION,
+    "thresholds.refine.LEMMA_7": "a constant that the paper prints",
 }
 NOTHING_CHOSEN = (0, 1)  # keyword defaults that mean "none" or "as it is"
 
