@@ -24,6 +24,7 @@ from unrelu.core.pieces import fit_piece
 
 __all__ = [
     "AGREES",
+    "HALF_DIGITS",
     "NORMAL_MEDIAN",
     "RARE",
     "SPACING",
@@ -42,6 +43,8 @@ RARE = 6.0
 AGREES = 2.0 * RARE
 """Deviations within which an answer agrees with a prediction: a deviation that a few answers
 tell is good within a factor of two, and a true miss is usually millions."""
+HALF_DIGITS = math.sqrt(np.finfo(np.float64).eps)
+"""Half of the digits of float64, 1.5e-8: what differences of exact answers are good for."""
 NORMAL_MEDIAN = float(scipy.special.ndtri(0.75))
 """Median magnitude of a Gaussian error, in deviations: 0.6745."""
 TELLING = math.ceil(-math.log10(2.0 * float(scipy.special.ndtr(-RARE))))

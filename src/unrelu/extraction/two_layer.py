@@ -315,9 +315,7 @@ def _conclude(search: Extraction, passed: bool) -> tuple[Status, str, Verdict | 
 
 def _exact(search: Extraction, verdict: Verdict) -> bool:
     """Whether each output's tolerance is as small as exactness within the noise asks for."""
-    config = search.config
-    rounding = verdict.noise <= config.float64 * verdict.sizes
-    least = np.where(rounding, EXACT * verdict.scales, EXACT_NOISE * verdict.noise)
+    least = np.maximum(EXACT * verdict.scales, EXACT_NOISE * verdict.noise)
     return bool((verdict.tolerances <= least).all())
 
 

@@ -9,10 +9,10 @@ import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
 from unrelu.core.answers import LookConfig, look_for_probabilities
-from unrelu.core.explain import EXACT
+from unrelu.core.explain import EXACT, EXACT_NOISE
 from unrelu.core.legible import Legible, legible_log_odds
 from unrelu.core.levels import Levelled, output_levels
-from unrelu.core.noise import AGREES, NoiseModel, Samples
+from unrelu.core.noise import AGREES, HALF_DIGITS, NoiseModel, Samples
 from unrelu.core.price import Price
 from unrelu.core.run import Run
 from unrelu.extraction.certify import FailedPoints
@@ -173,7 +173,7 @@ class Extraction:
         values = found.units(points)
         # A function that is constant within the noise is judged by its size instead.
         spread, size = values.std(axis=0), np.abs(values).max(axis=0)
-        constant = spread <= config.certify.constant * self.noise.at(points).max(axis=0)
+        constant = spread <= EXACT_NOISE * self.noise.at(points).max(axis=0)
         self.spread = float(np.where(constant, np.maximum(spread, size), spread).max())
         self.run.progress.update("gradients", 1, 1, f"{found.units.count} units")
 
@@ -205,7 +205,7 @@ class Extraction:
         predicted = predicted_errors(units, self.found.covariance, points)
         spread = np.sqrt(self.noise.at(points) ** 2 + predicted**2)
         spread = spread + self.legible.rounding(answers)
-        spread = spread + limits.floor * self.spread / limits.accept
+        spread = spread + HALF_DIGITS * self.spread / limits.accept
         spread = np.maximum(spread, np.finfo(np.float64).tiny)  # an exact constant has none
         return np.asarray(np.abs((answers - units(points)) / spread).max(axis=1))
 

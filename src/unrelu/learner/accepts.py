@@ -8,13 +8,13 @@ import functools
 import numpy as np
 
 from unrelu.core.explain import NOISE_MULTIPLE, contradicted, contradictions_of
-from unrelu.core.noise import AGREES
+from unrelu.core.noise import AGREES, HALF_DIGITS
 from unrelu.core.price import Price
 from unrelu.core.record import Remembered
 from unrelu.learner.algorithm import LearnerResult, learn_with_hints
 from unrelu.learner.price import price_learner
 from unrelu.learner.request import Request
-from unrelu.lines.facts import EXACT_COPY, Facts, Merit, Offer
+from unrelu.lines.facts import Facts, Merit, Offer
 from unrelu.progress import Progress
 from unrelu.result import Certificate, RecoveryResult, Status
 
@@ -113,7 +113,7 @@ def _judged(target: Remembered, learned: LearnerResult, told: Certificate) -> Ce
     return Certificate.from_deviations(
         y - learned.network(x),
         scale=told.scale,
-        tolerance=EXACT_COPY * told.scale,
+        tolerance=HALF_DIGITS * told.scale,
         confidence=told.confidence,
         distribution=told.distribution,
         details=told.details,
