@@ -26,6 +26,7 @@ __all__ = [
     "AGREES",
     "HALF_DIGITS",
     "NORMAL_MEDIAN",
+    "PER_UNKNOWN",
     "RARE",
     "SPACING",
     "NoiseModel",
@@ -43,6 +44,9 @@ RARE = 6.0
 AGREES = 2.0 * RARE
 """Deviations within which an answer agrees with a prediction: a deviation that a few answers
 tell is good within a factor of two, and a true miss is usually millions."""
+PER_UNKNOWN = math.ceil(RARE**2)
+"""Noisy values for each unknown of an estimate: what chance makes of it is then a sixth of what
+it makes of one value, and ``RARE`` deviations of it are one of theirs."""
 HALF_DIGITS = math.sqrt(np.finfo(np.float64).eps)
 """Half of the digits of float64, 1.5e-8: what differences of exact answers are good for."""
 NORMAL_MEDIAN = float(scipy.special.ndtri(0.75))
