@@ -99,7 +99,7 @@ def test_a_functions_length_leaves_its_docstring_out(sample):
 
 def test_imports_are_followed_within_the_methods_and_below():
     graph = house.imports()
-    assert "lines.survey" in graph["extraction.two_layer_run"]
+    assert "lines.survey" in graph["extraction.two_layer_search"]
     seen, edges = house.reached("extraction.two_layer")
     assert {"extraction.two_layer", "lines.kinks", "core.noise"} <= seen
     assert not any(name.startswith(("oracles", "result", "choose")) for name in seen)
