@@ -196,8 +196,10 @@ def page() -> str:
         "`learn_from_samples` asks nothing: `samples` hands it the rows, batch by batch.", "",
         "## Knobs", "",
         "A knob is a number that someone chose: a config field, a module constant or a keyword's",
-        "default (0 and 1 say nothing and are not counted; nor are the planted networks, the data",
-        f"sets and the command line's options, {len(house.knobs(apart=True))} more). "
+        "default (0 and 1 say nothing and are not counted). It steers a recovery: what holds the",
+        "truth, what is shown to a person, and single numbers that are facts or only say how",
+        f"answers travel and are kept are left out, {len(house.knobs(apart=True))} more "
+        "(`benchmarks/house.py` names them with the reasons). "
         f"The goal is {house.KNOBS_ASKED}; there are {len(house.knobs())}.",
         "`python -m benchmarks.house knobs` lists them; a test makes sure that they become fewer.",
         "", _knob_table(), "",

@@ -2,6 +2,15 @@
 
 All is read from the sources' syntax; nothing of the package is imported. ``knobs`` lists every
 number that someone chose, ``files`` and ``functions`` what is longer than the house allows.
+
+What counts as a knob: a number that steers a recovery, which another person might have set
+otherwise and then had another verdict, other queries or another network. Not counted are
+numbers that cannot do so: those of parts that no method may import (``APART``: what holds the
+truth, what is shown to a person), and single ones that are facts (``FACTS``: a format's version,
+a definition, a printed formula's own power) or that only say how answers travel and are kept
+(time-outs, pages, bytes: the same answers come, later or in other portions). Each of the latter
+stands there by name with its reason; a test holds that all of them exist. A number that judges
+an answer is a knob wherever it stands.
 """
 
 from __future__ import annotations
@@ -22,8 +31,36 @@ METHODS = tuple(
 )
 KNOBS_ASKED = 150  # the aim; 200 with the capabilities that were added since
 FILE_LINES, FUNCTION_LINES = 400, 60  # what a newcomer reads in one sitting
-#: No knobs of what recovers: they hold the truth, draw pictures, or are a person's options.
-APART = ("planted", "metrics", "datasets", "cli")
+#: No knobs of what recovers, which may not import them: they hold the truth, draw pictures and
+#: pages, serve a model, or are a person's options.
+APART = ("planted", "metrics", "datasets", "cli", "report", "views", "serving")
+_HTTP = "how long and how often a server is asked for the same answers"
+_KEPT = "how a ledger's file is kept"
+_PORTION = "rows handed over at a time"
+#: Numbers that steer nothing, by file and name (a class stands for its fields), and why.
+FACTS = {
+    "_export._ONNX_OPSET": "version of a format",
+    "_ledger_file.SCHEMA_VERSION": "version of a format",
+    "_ledger_file.PAGE_BYTES": _KEPT,
+    "_ledger_file._BUSY_SECONDS": _KEPT,
+    "_ledger_section.DIGEST_BYTES": _KEPT,
+    "_ledger_section._LOOKUP_CHUNK": "SQLite's limit on bound variables",
+    "ledger.DEFAULT_MAX_BYTES": _KEPT,
+    "activations._SIX": "ReLU6's definition",
+    "core.explain.Within": "half the distance of two labels",
+    "core.memory.BLOCK_ON_DEVICE": _PORTION,
+    "core.moments.MAX_ORDER": "the moments that are written out",
+    "learner.config.FaithfulConstants": "the powers that the paper prints, and neutral factors",
+    "oracles.base.DEFAULT_BATCH": _PORTION,
+    "oracles.http.NAN_RETRIES": _HTTP,
+    "oracles.http._MAX_REDIRECTS": _HTTP,
+    "oracles.http_options.HTTPOptions": _HTTP,
+    "oracles.http_transport.MAX_RESPONSE_BYTES": _PORTION,
+    "oracles.http_transport._SHOWN": "letters of a server's page in a message",
+    "result.to_json(indent=)": "how a file looks",
+    "samples.BATCH_ROWS": _PORTION,
+    "thresholds.refine.LEMMA_7": "a constant that the paper prints",
+}
 NOTHING_CHOSEN = (0, 1)  # keyword defaults that mean "none" or "as it is"
 
 
@@ -197,14 +234,19 @@ def _says_nothing(value: ast.expr) -> bool:
     return isinstance(value, ast.Constant) and value.value in NOTHING_CHOSEN
 
 
+def fact_of(knob: Knob) -> str:
+    """Return under which name of ``FACTS`` a number stands, if it is one."""
+    return f"{knob.file}.{knob.name.partition('.')[0]}"
+
+
 def knobs(*, apart: bool = False) -> list[Knob]:
     """Return every number that someone chose; ``apart``: those that are not counted."""
     return [
         knob
         for file, tree in trees().items()
-        if (part_of(file) in APART) is apart
         for find in (_fields, _constants, _defaults)
         for knob in find(file, tree)
+        if (part_of(file) in APART or fact_of(knob) in FACTS) is apart
     ]
 
 

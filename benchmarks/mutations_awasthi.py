@@ -40,6 +40,6 @@ MUTATIONS = [
     ("src/unrelu/gaussian/improper.py", "outer = alpha + alpha_prime",
      "outer = alpha - alpha_prime",
      "tests/gaussian/test_sample_steps.py::test_truncated_regression_and_claim_b5"),
-    ("src/unrelu/gaussian/inputs.py", "if not off <= EVIDENCE:", "if not off <= 100 * EVIDENCE:",
+    ("src/unrelu/gaussian/inputs.py", "if not off <= RARE:", "if not off <= 100 * RARE:",
      "tests/gaussian/test_inputs.py::test_a_law_that_the_samples_contradict_is_refused"),
 ]  # fmt: skip

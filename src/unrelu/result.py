@@ -109,8 +109,13 @@ def _root_mean_square(values: NDArray[np.float64]) -> float:
     return largest * float(np.sqrt(np.mean((values / largest) ** 2)))
 
 
-CONFIDENCE = 0.9999
-"""Of a certificate's bound: people act on it, so one in ten thousand may be too small."""
+DOUBT = 1e-4
+"""Probability that chance alone brings a verdict about: people act on it."""
+CONFIDENCE = 1.0 - DOUBT
+"""Of a certificate's bound: one in ten thousand may be too small."""
+HELD_OUT = round(1.0 / DOUBT)
+"""Inputs among which one that is as rare as that is met: what a certificate holds out where
+samples, or cheap answers, are many."""
 
 
 @dataclasses.dataclass(frozen=True)

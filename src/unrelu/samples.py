@@ -42,8 +42,8 @@ Batch = tuple[Array, Array]
 BATCH_ROWS = 16384
 
 
-#: Fourth moments of larger entries, and their squares, overflow.
-_LARGEST = 1e60
+#: Fourth moments of larger entries, and sums of as many, overflow.
+_LARGEST = float(np.finfo(np.float64).max) ** 0.2
 
 
 class SampleSource(abc.ABC):

@@ -90,7 +90,7 @@ def test_dense_and_conjugate_gradients_take_the_same_step(widths, skip, link):
     linked = apply_link(link, net(x))
     target = rng.standard_normal(linked.prediction.shape)
     gain = linked.gain * np.exp(rng.standard_normal(target.shape))
-    problem = fit._problem(x, target, 1.0, link, FitConfig(inner=4000, forcing=1e-7))
+    problem = fit._problem(x, target, 1.0, link, FitConfig(inner=4000, settled=1e-7))
     metric = kronecker_metric(net, x, gain, linked.coupling, floor=1e-3, rows=400)
     args = (problem, net, gain, linked.coupling, target, metric, 1e-3)
     dense, *told = fit._dense(*args)

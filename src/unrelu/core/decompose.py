@@ -6,9 +6,10 @@ import numpy as np
 import scipy.linalg
 
 from unrelu._types import FloatArray
-from unrelu.core.decompose_options import EVIDENCE, PolishOptions
+from unrelu.core.decompose_options import PolishOptions
 from unrelu.core.moment_fit import fit_moments, units_from_scalars
 from unrelu.core.moments import DENSE_LIMIT, HermiteMoments, hermite_moments, raw_sums
+from unrelu.core.noise import RARE
 from unrelu.core.power_method import distinct_directions, subspace_power_method
 
 __all__ = ["decompose", "propose_units", "residual_signal", "signal_rank"]
@@ -128,7 +129,7 @@ def residual_signal(
     for row in scipy.linalg.hadamard(8)[1:, : len(blocks)]:
         error = np.tensordot(row, pieces, axes=1) / len(blocks)
         tops.append(_spectral_norm(error))
-    threshold = float(np.mean(tops) + EVIDENCE * np.std(tops))
+    threshold = float(np.mean(tops) + RARE * np.std(tops))
     threshold = max(threshold, float(np.max(tops)))
     return moments, int(np.count_nonzero(s > threshold)), u, threshold
 

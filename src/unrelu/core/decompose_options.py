@@ -6,10 +6,7 @@ import dataclasses
 
 from unrelu.core.explain import NOISE_MULTIPLE
 
-__all__ = ["EVIDENCE", "PolishOptions"]
-
-EVIDENCE = 6.0
-"""Standard deviations beyond which something is not chance: one normal value in 5e8 is."""
+__all__ = ["PolishOptions"]
 
 
 @dataclasses.dataclass(frozen=True)

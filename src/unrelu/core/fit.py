@@ -33,7 +33,7 @@ from unrelu.core.gram import gauss_newton_matrix
 from unrelu.core.kronecker import Kronecker, kronecker_metric
 from unrelu.core.layered import Array, Blocks, Layered, Trace
 from unrelu.core.links import Link, Linked, apply_link
-from unrelu.core.noise import NORMAL_MEDIAN
+from unrelu.core.noise import NORMAL_MEDIAN, RARE
 from unrelu.core.row_blocks import RowBlocks, row_block_metric
 
 __all__ = ["RELU", "Activation", "FitConfig", "Fitted", "Layered", "Link", "fit_network",
@@ -50,21 +50,19 @@ class FitConfig:
 
     steps: int = 40
     """Most steps that are taken; one that is refused is tried again with more damping."""
-    outlier: float = 6.0
-    """Deviations beyond which a residual counts less: one normal residual in 5e8 does."""
+    outlier: float = RARE
+    """Deviations beyond which a residual counts less."""
     settled: float = 0.03
     """Ends with a step that promises less than this many squared deviations per parameter: what
-    is left after it is smaller still."""
-    forcing: float = 0.03
-    """Conjugate gradients stop at this part of the first residual, in the metric."""
+    is left after it is smaller still. Conjugate gradients stop at this part of the first
+    residual, in the metric: what they leave is of the same size."""
     inner: int = 120
     """Most iterations of conjugate gradients in a step."""
-    floor: float = 1e-3
-    """Least eigenvalue of a scaled factor of the metric; see :func:`kronecker_metric`."""
     metric_rows: int = 6000
     """Points that the metric is estimated from."""
     damping: float = 1e-3
-    """First damping, in units of the metric."""
+    """First damping, in units of the metric, and the least eigenvalue of a scaled factor of it:
+    what the first step leaves undamped need not be told apart; see :func:`kronecker_metric`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -250,9 +248,9 @@ def _metric(
     """Return exact blocks per unit where that costs no more than a step, else a product."""
     config = problem.config
     if max(block.shape[1] for block in net.blocks()) <= config.inner:
-        return row_block_metric(net, problem.x, gain, coupling, floor=config.floor)
+        return row_block_metric(net, problem.x, gain, coupling, floor=config.damping)
     return kronecker_metric(
-        net, problem.x, gain, coupling, floor=config.floor, rows=config.metric_rows
+        net, problem.x, gain, coupling, floor=config.damping, rows=config.metric_rows
     )
 
 
@@ -368,7 +366,7 @@ def _conjugate_gradients(
     z = metric.solve(left)
     # M is never multiplied with: that of a direction solved for is what it was solved from.
     search, measured, measured_v, size = z, left, v, _dot(left, z)
-    end = config.forcing**2 * size
+    end = config.settled**2 * size
     for _ in range(config.inner):
         if not size > end:
             break

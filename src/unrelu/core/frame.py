@@ -30,24 +30,23 @@ __all__ = ["Frame", "Framed", "find_frame", "frame_of_rows"]
 
 REACH = (-4, 6)
 """Decades over sqrt(d) in which a ray is followed."""
-PER_DECADE = 4
-"""Places on a ray in each: a kink's place is wanted within a factor of two."""
 RAYS = 4
-"""Rays followed, in opposite pairs: far out a class on one side is seldom that on the other."""
+"""Rays followed, in opposite pairs: far out a class on one side is seldom that on the other. As
+many places on each in a decade (a kink's place is wanted within a factor of two), and as often
+the centre is moved: each move brings it from a distance to a few units of the last."""
 NEAR = (0.01, 5.0)
 """Kinks between these parts of sqrt(d) are where the algorithms look for them anyway."""
 UNEVEN = 1.5
 """Standard deviation of the logarithms of inputs' units from which on they are a hindrance."""
-MOVES = 3
-"""Times that the centre is moved: each brings it from a distance to a few units of the last."""
 MOST_PLACES = 256
 """Gradients for that at most: beyond, they cost more than what they are to help with."""
-STRIDE = 1e3
-"""A step is made longer or shorter by this factor, as often as the decades of a ray allow."""
 SHARP = math.sqrt(np.finfo(np.float32).eps)
 """Half of the digits of float32: what an answer must be rounded less than to be read; the step
 of a difference, over the distance of the kinks, seldom across one; and the part of the steepest
 direction's slope below which another says nothing about the centre."""
+STRIDE = 1.0 / SHARP
+"""A step is made longer or shorter by this factor, as often as the decades of a ray allow: so far
+apart lie the shortest step that moves an answer and the longest that leaves it readable."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,7 +158,7 @@ def find_frame(
     if near and _spread(steepness, again) <= UNEVEN**2:
         return None
     units = np.sqrt(_units(steepness) * _units(again))
-    for _ in range(MOVES):
+    for _ in range(RAYS):
         moved, distance = _along_rays(ask, place, units, rng)
         place = place if moved is None else moved
         center = _homogeneous_about(ask, place, units * distance / math.sqrt(d), rng)
@@ -249,7 +248,7 @@ def _along_rays(
     bends. The place is the origin, unless probabilities are nought or one there.
     """
     d = len(units)
-    t = math.sqrt(d) * np.logspace(*REACH, (REACH[1] - REACH[0]) * PER_DECADE + 1)
+    t = math.sqrt(d) * np.logspace(*REACH, (REACH[1] - REACH[0]) * RAYS + 1)
     rays = rng.standard_normal((RAYS // 2, d))
     rays *= units / np.linalg.norm(rays, axis=1, keepdims=True)
     rays = np.concatenate([rays, -rays])

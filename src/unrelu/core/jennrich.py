@@ -17,6 +17,12 @@ from unrelu._types import FloatArray
 
 __all__ = ["jennrich", "joint_diagonalise", "leading_subspace"]
 
+_MOST_ROUNDS = 3 * np.finfo(np.float64).bits
+"""Of the joint diagonalisation, which converges linearly where matrices are noisy."""
+_STILL = float(np.finfo(np.float64).eps) ** 0.75
+"""Length of its step that ends it: between the half of the digits after which an exact one
+squares what is left, and all of them, which rounding never lets it reach."""
+
 
 def leading_subspace(matrix: FloatArray, threshold: float) -> tuple[FloatArray, FloatArray]:
     """Left singular vectors with singular value above ``threshold``, and all values."""
@@ -75,9 +81,7 @@ def _real_basis(vectors: np.ndarray[tuple[int, ...], np.dtype[np.complexfloating
     return real
 
 
-def joint_diagonalise(
-    matrices: FloatArray, start: FloatArray, *, iterations: int = 200, tolerance: float = 1e-12
-) -> FloatArray:
+def joint_diagonalise(matrices: FloatArray, start: FloatArray) -> FloatArray:
     """Rows ``A^T`` such that every matrix is nearly ``A diag(.) A^T``.
 
     Newton-like steps ``V <- (I + W) V`` that bring all off-diagonal entries of
@@ -99,7 +103,7 @@ def joint_diagonalise(
     current = v @ matrices @ v.T
     r = matrices.shape[1]
     off = ~np.eye(r, dtype=bool)
-    for _ in range(iterations):
+    for _ in range(_MOST_ROUNDS):
         diagonal = np.diagonal(current, axis1=1, axis2=2)
         z = diagonal.T @ diagonal
         y = np.einsum("kj,kij->ij", diagonal, current)
@@ -117,7 +121,7 @@ def joint_diagonalise(
         norms = np.linalg.norm(v, axis=1, keepdims=True)
         v /= norms
         current = (v @ matrices) @ v.T
-        if length < tolerance:
+        if length < _STILL:
             break
     rows = np.linalg.pinv(v).T
     return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True))

@@ -18,6 +18,7 @@ import math
 import numpy as np
 
 from unrelu._types import FloatArray
+from unrelu.core.fit import FitConfig
 from unrelu.core.hermite import relu_coefficient
 from unrelu.core.moments import (
     MAX_ORDER,
@@ -99,7 +100,7 @@ def fit_moments(
     *,
     tied: bool,
     start: tuple[FloatArray, FloatArray] | None = None,
-    steps: int = 40,
+    steps: int = FitConfig.steps,
 ) -> MomentFit:
     """Fit directions and scalars to the moments by Levenberg-Marquardt.
 

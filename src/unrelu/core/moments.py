@@ -22,6 +22,7 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from unrelu._types import FloatArray, IntArray
+from unrelu.core.memory import BLOCK
 
 __all__ = [
     "DENSE_LIMIT",
@@ -43,8 +44,9 @@ __all__ = [
 Array = Any  # an array of any namespace that array_api_compat knows
 
 MAX_ORDER = 4
-DENSE_LIMIT = 64
-"""Inputs up to which T4 is kept on symmetric pairs: 33 MiB at 64 inputs."""
+DENSE_LIMIT = math.isqrt(2 * math.isqrt(BLOCK))
+"""Inputs up to which T4 is kept on symmetric pairs, of which there are half the square: 64, with
+one block of numbers."""
 
 
 def to_numpy(array: Array) -> FloatArray:

@@ -13,6 +13,7 @@ network, whose terms grow with the input.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -23,7 +24,9 @@ from unrelu.core.pieces import fit_piece
 
 __all__ = [
     "AGREES",
+    "HALF_DIGITS",
     "NORMAL_MEDIAN",
+    "PER_UNKNOWN",
     "RARE",
     "SPACING",
     "NoiseModel",
@@ -41,10 +44,16 @@ RARE = 6.0
 AGREES = 2.0 * RARE
 """Deviations within which an answer agrees with a prediction: a deviation that a few answers
 tell is good within a factor of two, and a true miss is usually millions."""
+PER_UNKNOWN = math.ceil(RARE**2)
+"""Noisy values for each unknown of an estimate: what chance makes of it is then a sixth of what
+it makes of one value, and ``RARE`` deviations of it are one of theirs."""
+HALF_DIGITS = math.sqrt(np.finfo(np.float64).eps)
+"""Half of the digits of float64, 1.5e-8: what differences of exact answers are good for."""
 NORMAL_MEDIAN = float(scipy.special.ndtri(0.75))
 """Median magnitude of a Gaussian error, in deviations: 0.6745."""
-TELLING = 9
-"""Answers that tell a decimal grid: others are all on it with odds of 1e-9."""
+TELLING = math.ceil(-math.log10(2.0 * float(scipy.special.ndtr(-RARE))))
+"""Answers that tell a decimal grid: others are all on it as seldom as an error is beyond
+``RARE``, each with odds of a tenth; nine."""
 SPACING = 1e-5
 """Distance of a cluster's points, relative to the local scale of the line. Small, so that a
 kink inside is rare; large, so that all bits of the inputs change, those of a target that casts

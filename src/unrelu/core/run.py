@@ -21,9 +21,13 @@ from unrelu.oracles.base import Oracle
 from unrelu.progress import Progress, as_progress
 from unrelu.result import Provenance, RecoveryResult, StageReport, Status
 
-__all__ = ["Run", "reported_stage"]
+__all__ = ["AGAIN", "Run", "reported_stage"]
 
 Result = TypeVar("Result", bound=RecoveryResult)
+
+AGAIN = 6
+"""How often something that did not help is tried again: what fails half of the time by chance
+fails as often in a row once in a hundred."""
 
 
 class Run:

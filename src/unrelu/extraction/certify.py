@@ -17,9 +17,10 @@ import math
 import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
+from unrelu.core.explain import BEYOND_HELD_OUT, EXACT, EXACT_NOISE, NOISE_MULTIPLE
 from unrelu.core.legible import Legible
-from unrelu.core.noise import SPACING, NoiseModel
-from unrelu.core.units import Units
+from unrelu.core.noise import HALF_DIGITS, SPACING, NoiseModel
+from unrelu.core.units import SPARE, Units
 from unrelu.extraction.refine import predicted_errors
 from unrelu.lines.domains import Domain
 from unrelu.oracles.base import Oracle
@@ -35,26 +36,18 @@ class CertifyConfig:
     samples: int = 1000
     """Typical inputs asked."""
     lines: int = 4
-    line_samples: int = 512
+    line_samples: int = samples // 2
     """Lines, and points on each, spread evenly over the range of typical inputs."""
     clusters: int = 64
-    """Places at which the local noise is measured, by four points each."""
-    excess: float = 100.0
-    kink: float = 1e6
-    """Noise this many times above what is usual for the recovered terms is suspicious, but
-    from ``kink`` on it is a kink in the cluster."""
-    excess_count: int = 3
-    """So many suspicious places are needed."""
-    accept: float = 15.0
-    """A deviation may have this many predicted standard deviations."""
-    floor: float = 1e-8
-    """Deviations below this part of the answers' spread are always accepted."""
-    constant: float = 100.0
-    """An output that varies by less than this many deviations of an answer is a constant."""
+    """Places at which the local noise is measured, by four points each. Noise ``EXACT_NOISE``
+    times above what is usual for the recovered terms is suspicious, but ``1 / EXACT`` times
+    is a kink in the cluster; up to ``SPARE`` such places are chance."""
     room: float = 3.0
-    """The stated tolerance is this many times the largest deviation met, at least ..."""
-    room_noise: float = 5.0
-    """... and so many deviations of an answer."""
+    """The stated tolerance is this many times the largest deviation met, and
+    ``BEYOND_HELD_OUT`` deviations of an answer at least."""
+    accept: float = NOISE_MULTIPLE / room
+    """A deviation may have this many predicted standard deviations; those below
+    ``HALF_DIGITS`` of the answers' spread are always accepted."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,13 +143,13 @@ def certify_units(
     level = measured.at(points[:samples]).mean(axis=0)
     size = np.abs(answers[:samples]).max(axis=0)
     varies = (answers[:samples] - answers[0]).std(axis=0)  # a constant varies by nothing
-    scale = np.where(varies > config.constant * level, varies, size)
+    scale = np.where(varies > EXACT_NOISE * level, varies, size)
     spread = noise.at(points) + predicted_errors(units, covariance, points)
     spread = spread + legible.rounding(answers)
-    limit = np.maximum(config.accept * spread, config.floor * varies)
+    limit = np.maximum(config.accept * spread, HALF_DIGITS * varies)
     over = np.asarray((deviation > limit).any(axis=1))
-    stated = np.maximum(config.room * deviation[:samples].max(axis=0), config.room_noise * level)
-    tolerances = np.minimum(np.maximum(stated, config.floor * varies), limit[:samples].max(axis=0))
+    stated = np.maximum(config.room * deviation[:samples].max(axis=0), BEYOND_HELD_OUT * level)
+    tolerances = np.minimum(np.maximum(stated, HALF_DIGITS * varies), limit[:samples].max(axis=0))
     certificate = Certificate.from_deviations(
         deviation[:samples] * levels,
         scale=float((scale * levels).max()),
@@ -189,10 +182,10 @@ def _objection(
             f"{float(limit[over].min()):.2g} was expected: the target has a feature "
             "that no search line met; try another seed, or learn_from_queries for thin features"
         )
-    if noisy >= config.excess_count:
+    if noisy > SPARE:
         return (
             f"every held-out point agrees, but at {noisy} of {config.clusters} places the answers "
-            f"are more than {config.excess:.0f} times noisier than elsewhere: terms much larger "
+            f"are more than {EXACT_NOISE:.0f} times noisier than elsewhere: terms much larger "
             "than those found cancel there, and may differ in a thin region that was not met; "
             "try learn_from_queries"
         )
@@ -279,6 +272,6 @@ def _excess_noise(
     usual = max(float(np.quantile(ratio, 1.0 / 3.0)), float(np.finfo(np.float64).eps))
     # Digits that reading loses scatter as well: a third difference has twenty times the variance.
     lost = math.sqrt(20.0) * legible.rounding(values[:, 0]).max(axis=1)
-    odd = (ratio > config.excess * usual) & (ratio < config.kink * usual)
+    odd = (ratio > EXACT_NOISE * usual) & (ratio < usual / EXACT)
     odd &= scatter > config.accept * lost
     return int(np.count_nonzero(odd))

@@ -29,12 +29,12 @@ Map to the paper
 As printed; in practice; how the two deviate; the tests that fail where the line is broken.
 
 ==============================  ==================================================================
-Theorems 1, 4; Algorithm 6      ``recover_depth_two``; in practice ``Extraction.first_line``;
+Theorems 1, 4; Algorithm 6      ``recover_depth_two``; in practice ``first_line``;
                                 deviates: a random line, one gradient a piece;
                                 test_theorem_one_gives_the_network_back_bit_for_bit,
                                 test_what_the_boxes_ask_is_counted
 Theorem 2, section 3.4.1        ``recover_depth_two(orthant=True)``; in practice
-                                ``Extraction.cover``, and ``OrthantSearch`` over a first layer;
+                                ``UnitSearch.cover``, and ``OrthantSearch`` over a first layer;
                                 deviates: the residual is searched, so that no unit is met twice;
                                 test_theorem_two_stays_in_the_orthant,
                                 test_a_unit_met_on_several_half_axes_is_one_unit

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from unrelu._types import FloatArray
-from unrelu.core.noise import NoiseModel
+from unrelu.core.noise import RARE, NoiseModel
 from unrelu.core.units import Units
 from unrelu.lines.gates import choose_points, design_rows, update
 from unrelu.lines.gradients import GradientConfig, measure_gradients
@@ -29,19 +29,14 @@ class RefineConfig:
     """Choices of the refinement."""
 
     candidates: int = 300
-    """Points that are compared."""
+    """Points that are compared, and typical inputs over which the predicted error is
+    averaged."""
     draws: int = 12
     """Each is the roomiest of so many."""
-    tests: int = 300
-    """Typical inputs over which the predicted error is averaged."""
     safety: float = 0.35
     """Part of the way to the nearest known hyperplane that a step may take."""
     closest: float = 0.01
-    outlier: float = 4.0
-    """Root mean square disagreement of a gradient, in its deviations, from which it counts
-    for less."""
-    offset_doubt: float = 5.0
-    """Deviations of an answer by which a bias may be off."""
+    """Points beside an anchor lie this part of the way to a typical input from it, at least."""
     solves: int = 4
     """Times the least squares is solved with the gates and weights of the last."""
     outward: float = 12.0
@@ -208,7 +203,7 @@ class Refiner:
             return 0
         draw = self.draw
         if tests is None:
-            tests = self._draw_fairly(self.config.tests)
+            tests = self._draw_fairly(self.config.candidates)
         else:
             draw = self._near(tests)
         points = self._choose(limit, goal, tests, draw)
@@ -328,14 +323,14 @@ class Refiner:
             # a hyperplane, or its gates are not yet right: it counts for less.
             rest = self._gradients - rows @ (theta + change)
             rms = np.sqrt(np.mean(rest**2, axis=2) / self._variances).max(axis=1)
-            doubt = np.maximum(1.0, (rms / self.config.outlier) ** 2)
+            doubt = np.maximum(1.0, (rms / RARE) ** 2)
 
     def _settling_points(self, count: int) -> FloatArray:
         """Draw inputs; in a box, such that both sides of every unit are seen."""
         if self.bounds is None or count < 1:
             return self._draw_fairly(count)
         units = self.units
-        points = self._draw_fairly(max(count, min(4 * count, 4 * self.config.tests)))
+        points = self._draw_fairly(max(count, min(4 * count, 4 * self.config.candidates)))
         points = points[_rooms(units, _clearance(units, self.covariance, points)) > 0]
         if len(points) <= count:
             return points
@@ -366,7 +361,7 @@ class Refiner:
         m = len(units.outputs)
         std = np.sqrt(np.maximum(np.diagonal(self.covariance), 0.0))
         far = np.linalg.norm(units.anchors - points.mean(axis=0), axis=1)
-        loose = self.config.offset_doubt * self.noise.at(units.anchors).max(axis=1)
+        loose = RARE * self.noise.at(units.anchors).max(axis=1)
         level = float(self.noise.at(units.base[None, :]).max())
         base = np.hypot(level, std[:m] * float(np.linalg.norm(units.base)))
         prior = np.diag(np.concatenate([base**2, loose**2 + (std[m:] * far) ** 2]))

@@ -22,8 +22,8 @@ Guarantee
 ---------
 RECOVERED: the returned network agreed with the target at every held-out point
 of the certificate, each output within its predicted error, and the stated
-tolerance is at most 1e-6 of the spread (float64 answers) or 100 deviations of
-an answer (others). APPROXIMATED: it agreed, and the tolerance is larger. Units
+tolerance is at most 1e-6 of the spread, or 100 deviations of an answer where
+that is more. APPROXIMATED: it agreed, and the tolerance is larger. Units
 that share one hyperplane are returned as one; units without a kink in the
 domain are part of the affine term.
 
@@ -40,7 +40,7 @@ IS_CONVEX, Algorithm 4                      the sign of ``unrelu.lines.survey._o
 IS_GENERAL, Algorithm 5                     the checks of ``measure_gradients``
 Algorithm 6, line 1                         ``scan_line``
 Algorithm 6, lines 2-5 and 6-7              ``survey`` and :class:`unrelu.core.units.Units`
-Theorem 2: all half-axes                    ``Extraction.cover``, ``Domain.vertices``
+Theorem 2: all half-axes                    ``UnitSearch.cover``, ``Domain.vertices``
 ==========================================  =====================================
 
 Deviations
@@ -92,8 +92,15 @@ from unrelu.extraction.noisy import recover_from_noisy
 from unrelu.extraction.refine import predicted_errors
 from unrelu.extraction.two_layer_bounded import recover_in_bounds
 from unrelu.extraction.two_layer_config import TwoLayerConfig
+from unrelu.extraction.two_layer_refine import TYPICAL
 from unrelu.extraction.two_layer_result import TwoLayerResult
-from unrelu.extraction.two_layer_run import Extraction, Meaningless, Saturated
+from unrelu.extraction.two_layer_search import UnitSearch, first_line
+from unrelu.extraction.two_layer_target import (
+    Calibrated,
+    Meaningless,
+    Saturated,
+    TwoLayerTarget,
+)
 from unrelu.lines.domains import as_domain
 from unrelu.networks import ReLUNetwork
 from unrelu.progress import Progress
@@ -169,79 +176,109 @@ def extract_two_layer(
         progress=progress,
     )
     area = as_domain(domain, run.target.input_dim)
-    search = Extraction(run, area, TwoLayerConfig() if config is None else config)
-
-    def stopped(status: Status, message: str) -> TwoLayerResult:
-        search.forget_nonsense()
-        return _result(search, status, message, None)
-
+    target = TwoLayerTarget(run, area, TwoLayerConfig() if config is None else config)
+    steps = _TwoLayer(target)
     return run.ended(
-        functools.partial(_recovered, search, answers),
-        stopped,
+        functools.partial(steps.recovered, answers),
+        steps.stopped,
         lambda result: explained(run.target, result, result.answers),
     )
 
 
-def _recovered(search: Extraction, answers: str) -> TwoLayerResult:
-    """Look, and go the way that the domain and the answers' precision allow."""
-    search.look(answers)
-    begun = search.begin()
-    if begun is None:
-        return _result(search, Status.NUMERICAL_FAILURE, _nothing_found(search), None)
-    if search.coarse:
-        kind = "probabilities" if search.log_odds else "values"
-        if search.domain.kind == "all":
-            return recover_from_noisy(search.run, kind)
-        return recover_in_bounds(search.run, search.domain, kind)
-    return _searched(search, search.attempts(*begun))
+class _TwoLayer:
+    """A run: its target, and the search that is under way, if one is."""
 
+    def __init__(self, target: TwoLayerTarget) -> None:
+        self.target = target
+        self.search: UnitSearch | None = None
 
-def _searched(search: Extraction, passed: bool) -> TwoLayerResult:
-    """Conclude, and search on where an answer contradicts what was concluded."""
-    contradicted: TwoLayerResult | None = None
-    turns = search.config.restarts + 1
-    for turn in range(turns + 1):
-        if search.found is None:
-            return contradicted or _result(
-                search, Status.NUMERICAL_FAILURE, _nothing_found(search), None
-            )
-        signs = search.finish_signs()
-        status, message, verdict = _conclude(search, passed)
-        if verdict is None and contradicted is not None:
-            return dataclasses.replace(contradicted, stages=tuple(search.run.stages))
-        certificate = None if verdict is None else verdict.certificate
-        result = _result(search, status, message, certificate, signs)
-        rows = search.run.stages[-1].queries
-        failed = _contradicting(search, result, verdict)
-        if failed is None or turn == turns:
-            break
-        search.run.target.meter.rebook("certificate", "residual search", rows)
-        contradicted, passed = result, False
-        with suppress(Saturated, Meaningless):
-            passed = search.follow(failed)
-        search.forget_nonsense()
-    return result
+    def recovered(self, answers: str) -> TwoLayerResult:
+        """Look, and go the way that the domain and the answers' precision allow."""
+        target = self.target
+        target.look(answers)
+        begun = target.begin()
+        if begun is None:
+            return self.nothing()
+        if begun.coarse:
+            kind = "probabilities" if target.log_odds else "values"
+            if target.domain.kind == "all":
+                return recover_from_noisy(target.run, kind)
+            return recover_in_bounds(target.run, target.domain, kind)
+        return self.searched(self.attempts(begun))
+
+    def attempts(self, calibrated: Calibrated) -> bool:
+        """Begin on a line, and on new ones until random checks pass; whether they did."""
+        for attempt in range(self.target.config.restarts + 1):
+            self.search = None
+            with suppress(Saturated, Meaningless):
+                if attempt > 0:
+                    calibrated = self.target.calibrate()
+                self.search = first_line(self.target, calibrated)
+                if self.search.attempt():
+                    return True
+            self.forget_nonsense()
+        return False
+
+    def searched(self, passed: bool) -> TwoLayerResult:
+        """Conclude, and search on where an answer contradicts what was concluded."""
+        run, contradicted = self.target.run, None
+        turns = self.target.config.restarts + 1
+        for turn in range(turns + 1):
+            search = self.search
+            if search is None:
+                return contradicted or self.nothing()
+            signs = search.finish_signs()
+            status, message, verdict = _conclude(search, passed)
+            if verdict is None and contradicted is not None:
+                return dataclasses.replace(contradicted, stages=tuple(run.stages))
+            certificate = None if verdict is None else verdict.certificate
+            result = _result(self.target, search, status, message, certificate, signs)
+            rows = run.stages[-1].queries
+            failed = _contradicting(self.target, result, verdict)
+            if failed is None or turn == turns:
+                break
+            run.target.meter.rebook("certificate", "residual search", rows)
+            contradicted, passed = result, False
+            with suppress(Saturated, Meaningless):
+                passed = search.follow(failed)
+            self.forget_nonsense()
+        return result
+
+    def forget_nonsense(self) -> None:
+        """Drop units that are not finite."""
+        if self.search is not None and not self.search.found.finite():
+            self.search = None
+
+    def nothing(self) -> TwoLayerResult:
+        """Return that nothing was found."""
+        message = _nothing_found(self.target)
+        return _result(self.target, None, Status.NUMERICAL_FAILURE, message, None)
+
+    def stopped(self, status: Status, message: str) -> TwoLayerResult:
+        """Return what was found until something ended the run."""
+        self.forget_nonsense()
+        return _result(self.target, self.search, status, message, None)
 
 
 def _contradicting(
-    search: Extraction, result: TwoLayerResult, verdict: Verdict | None
+    target: TwoLayerTarget, result: TwoLayerResult, verdict: Verdict | None
 ) -> FailedPoints | None:
     """Return points at which the units are wrong: of the certificate, or of the whole run."""
     if verdict is None or not result.success:
         return None if verdict is None else verdict.failed
-    found = contradictions_of(search.run.target, result, result.answers)
+    found = contradictions_of(target.run.target, result, result.answers)
     if not found:
         return None
-    with search.run.stage("residual search"):
-        answers = search.oracle(found.points)
+    with target.run.stage("residual search"):
+        answers = target.oracle(found.points)
     readable = np.isfinite(answers).all(axis=1)
     if not readable.any():
         return None
-    return FailedPoints(found.points[readable], answers[readable], search.draw(len(answers)))
+    return FailedPoints(found.points[readable], answers[readable], target.draw(len(answers)))
 
 
-def _nothing_found(search: Extraction) -> str:
-    if search.log_odds:
+def _nothing_found(target: TwoLayerTarget) -> str:
+    if target.log_odds:
         return (
             "the probabilities underflow to 0 or 1 at typical inputs, where log-odds cannot "
             "be read; give a domain of smaller inputs, or ask the target for logits"
@@ -252,10 +289,8 @@ def _nothing_found(search: Extraction) -> str:
     )
 
 
-def _conclude(search: Extraction, passed: bool) -> tuple[Status, str, Verdict | None]:
-    assert search.found is not None
-    assert search.noise is not None
-    assert search.measured is not None
+def _conclude(search: UnitSearch, passed: bool) -> tuple[Status, str, Verdict | None]:
+    target = search.target
     if not passed and not search.ill_conditioned():
         return (
             Status.PARTIAL,
@@ -273,7 +308,7 @@ def _conclude(search: Extraction, passed: bool) -> tuple[Status, str, Verdict | 
             None,
         )
     if search.ill_conditioned():
-        error, scale = float(np.median(search.found.errors(search.draw(256)))), search.spread
+        error, scale = float(np.median(search.found.errors(target.draw(TYPICAL)))), search.spread
         return (
             Status.ILL_CONDITIONED,
             f"the answers' noise leaves a predicted error of {error / scale:.1g} of their "
@@ -282,21 +317,21 @@ def _conclude(search: Extraction, passed: bool) -> tuple[Status, str, Verdict | 
         )
     with search.run.stage("certificate"):
         verdict = certify_units(
-            search.oracle,
+            target.oracle,
             search.found.units,
             search.found.covariance,
             search.noise,
-            search.domain,
+            target.domain,
             measured=search.measured,
-            levels=search.levels,
-            rng=search.rng,
-            legible=search.legible,
+            levels=target.levels,
+            rng=target.rng,
+            legible=target.legible,
             config=search.config.certify,
         )
     if verdict.objection:
         return Status.ASSUMPTION_VIOLATED, verdict.objection, verdict
     certificate, units = verdict.certificate, f"{search.found.units.count} hidden units"
-    if _exact(search, verdict):
+    if _exact(verdict):
         return Status.RECOVERED, f"{units}; {certificate}", verdict
     if (verdict.tolerances <= search.config.useful * verdict.scales).all():
         return (
@@ -313,52 +348,51 @@ def _conclude(search: Extraction, passed: bool) -> tuple[Status, str, Verdict | 
     )
 
 
-def _exact(search: Extraction, verdict: Verdict) -> bool:
+def _exact(verdict: Verdict) -> bool:
     """Whether each output's tolerance is as small as exactness within the noise asks for."""
-    config = search.config
-    rounding = verdict.noise <= config.float64 * verdict.sizes
-    least = np.where(rounding, EXACT * verdict.scales, EXACT_NOISE * verdict.noise)
+    least = np.maximum(EXACT * verdict.scales, EXACT_NOISE * verdict.noise)
     return bool((verdict.tolerances <= least).all())
 
 
 def _result(
-    search: Extraction,
+    target: TwoLayerTarget,
+    search: UnitSearch | None,
     status: Status,
     message: str,
     certificate: Certificate | None,
     signs: bool = False,
 ) -> TwoLayerResult:
-    found, run = search.found, search.run
-    units = None if found is None else found.units
+    run, units = target.run, None
     noise = error = 0.0
-    if found is not None and search.measured is not None:
-        points = search.domain.draw(64, np.random.default_rng(0))
-        noise = float((search.measured.at(points) * search.levels).max(axis=1).mean())
+    if search is not None:
+        found, levels = search.found, target.levels
+        points = target.domain.draw(64, np.random.default_rng(0))
+        noise = float((search.measured.at(points) * levels).max(axis=1).mean())
         square = np.mean(predicted_errors(found.units, found.covariance, points) ** 2, axis=0)
-        error = float((np.sqrt(square) * search.levels).max())
-        units = unlevelled(found.units, search.levels)
+        error = float((np.sqrt(square) * levels).max())
+        units = unlevelled(found.units, levels)
     return TwoLayerResult(
         status=status,
         message=message,
         queries=run.target.queries,
         provenance=run.provenance,
-        network=None if units is None else _network(search, units, signs),
+        network=None if units is None else _network(target, units, signs),
         certificate=certificate,
         stages=tuple(run.stages),
         width=0 if units is None else units.count,
         signs_determined=signs,
         noise=noise,
         predicted_error=error,
-        answers="log-odds" if search.log_odds else "values",
+        answers="log-odds" if target.log_odds else "values",
     )
 
 
-def _network(search: Extraction, units: Units, signs: bool) -> ReLUNetwork:
+def _network(target: TwoLayerTarget, units: Units, signs: bool) -> ReLUNetwork:
     """Return the units as a network; log-odds get their reference back, as a zero logit."""
     network = units.network(skip=not signs)
-    if not search.log_odds or search.run.target.output_dim == 1:
+    if not target.log_odds or target.run.target.output_dim == 1:
         return network
-    at = search.reference
+    at = target.reference
     return ReLUNetwork(
         [network.weights[0], np.insert(network.weights[1], at, 0.0, axis=0)],
         [network.biases[0], np.insert(network.biases[1], at, 0.0)],

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
+from unrelu.core.run import AGAIN
 from unrelu.extraction.certify import CertifyConfig
 from unrelu.extraction.refine import RefineConfig
+from unrelu.lines.facts import COARSE
 from unrelu.lines.gradients import GradientConfig
 from unrelu.lines.survey import SurveyConfig
 
@@ -28,15 +30,13 @@ class TwoLayerConfig:
     """Random points checked before the certificate; more for wider networks."""
     checks_bounded: int = 150
     """So many more in a bounded domain, where a line meets fewer hyperplanes."""
-    repairs: int = 12
+    repairs: int = 2 * AGAIN
     """Lines searched for what a check found missing."""
     restarts: int = 2
     """Times that all is done again on another line, if the checks fail to the end."""
-    useful: float = 1e-3
+    useful: float = COARSE
     """Error over std(f), predicted or met by the certificate, above which the result is
     called ill conditioned."""
-    float64: float = 1e-12
-    """Noise over the size of answers up to which it is the rounding of float64."""
     precision: float = 5e-12
     """Root mean square error over std(f) below which nothing is refined."""
     coarse: float = 1e-10
@@ -45,11 +45,9 @@ class TwoLayerConfig:
     values_per_unit: float = 3.0
     """Values at typical inputs that settle the biases in the end, or as many as cost a
     quarter of ``effort``: kinks far out on the line leave their units' biases inexact."""
-    least_points: int = 3
     effort: float = 0.058
     effort_thin: float = 0.9
-    effort_bounded: float = 1.0
     """Refinement spends up to ``effort + effort_thin d^-0.65`` queries per parameter (and
-    measures three points, if that is less): a thin network has few parameters for the same
-    number of kinks, and its share of line search and checks is larger anyway. In a
-    bounded domain, where units were found on short lines, up to ``effort_bounded``."""
+    measures more than ``SPARE`` points, if that is less): a thin network has few parameters
+    for the same number of kinks, and its share of line search and checks is larger anyway.
+    In a bounded domain, where units were found on short lines, as much as for one input."""

@@ -9,14 +9,15 @@ import numpy as np
 
 from unrelu._types import FloatArray
 from unrelu.core.noise import NoiseModel
-from unrelu.extraction.refine import Refiner
+from unrelu.core.units import SPARE
+from unrelu.extraction.refine import RefineConfig, Refiner
 from unrelu.extraction.two_layer_config import TwoLayerConfig
 from unrelu.extraction.two_layer_units import Estimate
 from unrelu.lines.domains import Domain
 
 __all__ = ["TYPICAL", "Refinement"]
 
-TYPICAL = 256
+TYPICAL = RefineConfig.candidates
 """Typical inputs over which spread, noise and errors are judged."""
 
 
@@ -85,8 +86,8 @@ class Refinement:
         config, d = self.config, self.domain.dimension
         effort = config.effort + config.effort_thin * d**-0.65
         if self.domain.bounds is not None:
-            effort = config.effort_bounded
-        return max(config.least_points, int(effort * units))
+            effort = config.effort + config.effort_thin
+        return max(SPARE + 1, int(effort * units))
 
     def goal(self) -> float:
         """Return the root mean square error at which no more is measured."""

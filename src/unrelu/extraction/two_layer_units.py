@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
-from unrelu.core.noise import NoiseModel
+from unrelu.core.noise import RARE, NoiseModel
 from unrelu.core.units import (
     Units,
     join_units,
@@ -21,10 +21,9 @@ from unrelu.extraction.refine import predicted_error
 
 __all__ = ["Estimate"]
 
-_SAME = 6.0
-"""Units whose hyperplanes agree within this many deviations are one."""
-_NOISE = 3.0
-"""Units whose weights are below this many deviations are noise."""
+_NOISE = 0.5 * RARE
+"""Units whose weights are below this many deviations are noise: a true one that is known no
+better spoils the rest. Two whose hyperplanes agree within ``RARE`` are one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,7 +115,7 @@ class Estimate:
         norms = np.linalg.norm(found.units.weights, axis=1)
         found = found.kept(norms > _NOISE * root * found.deviations())
         norms = np.linalg.norm(found.units.weights, axis=1)
-        angle = np.minimum(_SAME * root * found.deviations() / norms + 1e-12, 0.1)
+        angle = np.minimum(RARE * root * found.deviations() / norms + 1e-12, 0.1)
         for group in parallel_groups(found.units, angle):
             # On one line answers tell kinks apart; two lines may meet one unit twice.
             axes = found.units.axes[group]

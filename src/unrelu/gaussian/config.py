@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 
 from unrelu.core.decompose_options import PolishOptions
+from unrelu.core.noise import PER_UNKNOWN
+from unrelu.core.run import AGAIN
+from unrelu.result import DOUBT, HELD_OUT
 
 __all__ = ["FEW", "PAIRS", "SampleOptions"]
 
-PAIRS = 20
+PAIRS = PolishOptions.starts
 """Pairs of contractions that Jennrich's algorithm chooses from; 1 is as published."""
 FEW = 2000
 """Unexplained rows kept for the search of rare units, and subsets tried among them: the search's
@@ -41,11 +44,11 @@ class SampleOptions:
         Of the polish itself.
     """
 
-    held_rows: int = 10_000
+    held_rows: int = HELD_OUT
     keep_rows: int = 200_000
-    rows_per_parameter: int = 40
+    rows_per_parameter: int = PER_UNKNOWN
     effect: float = 0.2
-    doubt: float = 1e-4
+    doubt: float = DOUBT
     neighbours: int = 3
-    restarts: int = 3
+    restarts: int = AGAIN // 2
     polish: PolishOptions = dataclasses.field(default_factory=PolishOptions)

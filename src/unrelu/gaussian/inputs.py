@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from unrelu._types import ArrayLike, FloatArray
-from unrelu.core.decompose_options import EVIDENCE
+from unrelu.core.noise import RARE
 from unrelu.errors import InvalidInput
 from unrelu.gaussian.stream import InputWhitening
 from unrelu.gaussian.survey import SampleSurvey
@@ -81,7 +81,7 @@ def check_gaussian(survey: SampleSurvey, *, effect: float) -> GaussianTest:
     kept = max(len(survey.train_x), 1)
     radial = abs(survey.radius) * np.sqrt(8.0 / (d * (d + 2) * kept))
     rows.append((abs(survey.radius), radial, "distribution of the radius"))
-    failing = [row for row in rows if row[0] > EVIDENCE and row[1] > effect]
+    failing = [row for row in rows if row[0] > RARE and row[1] > effect]
     statistic, size, worst = max(failing or rows)
     return GaussianTest(float(statistic), float(size), worst, not failing)
 
@@ -104,7 +104,7 @@ def whitening_for(
     n, d = survey.count, len(survey.input_mean)
     if known is None:
         mean, covariance = survey.input_mean, survey.input_covariance
-        if _deviation(survey, np.zeros(d), np.eye(d)) <= EVIDENCE:
+        if _deviation(survey, np.zeros(d), np.eye(d)) <= RARE:
             return InputWhitening.identity(d)
     else:
         mean, covariance = (np.asarray(part, dtype=np.float64) for part in known)
@@ -114,7 +114,7 @@ def whitening_for(
                 f"{covariance.shape}"
             )
         off = _deviation(survey, mean, covariance)
-        if not off <= EVIDENCE:
+        if not off <= RARE:
             raise InvalidInput(
                 f"the {n:,} samples' mean or covariance is {off:.0f} standard deviations off the "
                 "one that was given: leave inputs out to estimate it"

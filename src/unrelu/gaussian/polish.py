@@ -16,7 +16,9 @@ import scipy.stats
 
 from unrelu._types import BoolArray, FloatArray
 from unrelu.core.decompose import propose_units
-from unrelu.core.decompose_options import EVIDENCE, PolishOptions
+from unrelu.core.decompose_options import PolishOptions
+from unrelu.core.explain import EXACT
+from unrelu.core.noise import RARE
 from unrelu.core.piecewise import (
     Kinks,
     NormalEquations,
@@ -40,9 +42,9 @@ __all__ = [
 ]
 
 
-TRIM = EVIDENCE / float(scipy.stats.norm.ppf(0.75))
+TRIM = RARE / float(scipy.stats.norm.ppf(0.75))
 """Median magnitudes beyond which a residual is an outlier."""
-STALL = 1e-6
+STALL = EXACT
 """Relative decrease of the sum of squares below which a fit stops: a good one falls tenfold a
 step, and a noisy one is finished on all samples."""
 

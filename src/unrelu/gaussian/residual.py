@@ -25,8 +25,8 @@ import scipy.stats
 
 from unrelu._types import FloatArray
 from unrelu.core.decompose import residual_signal
-from unrelu.core.decompose_options import EVIDENCE
 from unrelu.core.moments import hermite_moments, raw_sums
+from unrelu.core.noise import RARE
 from unrelu.core.piecewise import Kinks
 from unrelu.gaussian.config import SampleOptions
 
@@ -57,7 +57,7 @@ def visible_misfit(n: int) -> float:
     A sum of B squares has the variance 2 B; a misfit of variance v adds ``n v / sigma^2``.
     Six standard deviations pass Bonferroni's bar for any number of lines met in practice.
     """
-    return float(np.sqrt(EVIDENCE * np.sqrt(2.0 * _bin_counts(n)[1]) / max(n, 1)))
+    return float(np.sqrt(RARE * np.sqrt(2.0 * _bin_counts(n)[1]) / max(n, 1)))
 
 
 def find_structure(
@@ -86,7 +86,7 @@ def find_structure(
         spread = float(centred.std())
     if spread == 0.0:
         return ""
-    clipped = np.clip(centred, -EVIDENCE * spread, EVIDENCE * spread)
+    clipped = np.clip(centred, -RARE * spread, RARE * spread)
     clipped -= clipped.mean()
     found: list[tuple[float, str]] = []
     for name, w in _directions(units, axes, rng):
@@ -96,7 +96,7 @@ def find_structure(
     if len(x) > options.neighbours + 1:
         p = _neighbour_test(x, clipped, options)
         found.append((p, "it is alike at neighbouring samples"))
-    far = np.abs(centred) > EVIDENCE * spread
+    far = np.abs(centred) > RARE * spread
     if far.any():
         p = _one_side_test(x[far], np.sign(centred[far]), x.shape[1])
         found.append((p, f"the {np.count_nonzero(far)} samples that it is largest at lie apart"))

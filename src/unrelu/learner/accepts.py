@@ -8,15 +8,15 @@ import functools
 import numpy as np
 
 from unrelu.core.explain import NOISE_MULTIPLE, contradicted, contradictions_of
-from unrelu.core.noise import AGREES
+from unrelu.core.noise import AGREES, HALF_DIGITS
 from unrelu.core.price import Price
 from unrelu.core.record import Remembered
 from unrelu.learner.algorithm import LearnerResult, learn_with_hints
 from unrelu.learner.price import price_learner
 from unrelu.learner.request import Request
-from unrelu.lines.facts import EXACT_COPY, Facts, Merit, Offer
+from unrelu.lines.facts import Facts, Merit, Offer
 from unrelu.progress import Progress
-from unrelu.result import Certificate, RecoveryResult, Status
+from unrelu.result import HELD_OUT, Certificate, RecoveryResult, Status
 
 __all__ = ["learned_copy", "price_of_learning"]
 
@@ -24,8 +24,6 @@ LEARNER = "learn_from_queries"
 
 EPSILON = (1e-3, 0.3)
 """Limits of the error asked for, over the spread of the answers: what agrees within the noise."""
-HELD_OUT = 20_000
-"""Inputs of the certificate at most; what may hide from more has its price."""
 
 
 def price_of_learning(facts: Facts) -> Price:
@@ -64,7 +62,7 @@ def _learn(
     learned = learn_with_hints(
         target,
         facts.contradicting(),
-        request=Request(epsilon, relative=True, certificate_samples=HELD_OUT),
+        request=Request(epsilon, relative=True, certificate_samples=2 * HELD_OUT),
         rng=rng,
         progress=progress,
     )
@@ -113,7 +111,7 @@ def _judged(target: Remembered, learned: LearnerResult, told: Certificate) -> Ce
     return Certificate.from_deviations(
         y - learned.network(x),
         scale=told.scale,
-        tolerance=EXACT_COPY * told.scale,
+        tolerance=HALF_DIGITS * told.scale,
         confidence=told.confidence,
         distribution=told.distribution,
         details=told.details,

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+
+from unrelu.core.memory import BLOCK
+from unrelu.core.run import AGAIN
 
 __all__ = ["AFFORDABLE", "DELTA", "FaithfulConstants", "LearnerConfig"]
 
@@ -56,23 +60,24 @@ class LearnerConfig:
     """Part of epsilon that samples may show before a search goes on, and that merging neurons
     may cost; of epsilon squared, what bumps may lose that none meets; and of the queries spent
     anyway, what is spent again on samples where nothing tells how thin bumps are."""
-    pilot: int = 100
-    """Gaussian samples at least: they tell the spread of F to 10 %."""
     miss: float = 1e-3
     """Odds of missing a bump of the narrowest width within one deviation of the origin."""
     probes: int = 30_000
     """Samples spent at most to find what causes unexplained rounding noise."""
-    lines: int = 6
+    lines: int = AGAIN
     """First lines tried, if one leaves doubt; and, for each of them, lines through samples
     that are not explained."""
-    futile: int = 3
+    futile: int = AGAIN // 2
     """Lines in a row, through one point or through several, that may find nothing."""
     foreign: float = 0.1
     """Residual over the spread of F above which the target is no such network."""
+    pilot: int = math.ceil(foreign**-2)
+    """Gaussian samples at least: they tell the spread of F as well as that, to 10 %."""
     samples_per_parameter: float = 3.0
     """Answers for each parameter that coarse ones are fitted with; below 2 a fit overfits."""
-    parameters: int = 2500
-    """Parameters up to which neurons are fitted: beyond, a step takes more than seconds."""
+    parameters: int = math.isqrt(BLOCK)
+    """Parameters up to which neurons are fitted: beyond, their square is more than one block,
+    and a step takes more than seconds."""
     held_out: int = 5000
     """Gaussian inputs of the certificate; half as many wide ones at least, as what was assumed
     may be wrong, and they are cheap."""

@@ -50,7 +50,7 @@ def fit_neurons(
     # The start is close: no damping but what rounding asks for. Deviations from a few clusters
     # are upper ones; told as far smaller than they are, the residuals tell their size.
     small = float(np.sqrt(np.finfo(np.float64).eps))
-    config = FitConfig(damping=small, floor=small)
+    config = FitConfig(damping=small)
     found = fit_network(start, x, y, deviation=small * deviation, config=config).network
     assert found.skip is not None
     return Neurons(

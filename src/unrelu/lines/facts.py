@@ -16,11 +16,13 @@ import numpy as np
 
 from unrelu._types import AnswerKind, ArrayLike, FloatArray
 from unrelu.core.explain import (
+    EXACT,
     NOISE_MULTIPLE,
     Tolerance,
     find_contradictions,
     predicted_answers,
 )
+from unrelu.core.noise import HALF_DIGITS
 from unrelu.core.price import UNSURE, Price
 from unrelu.core.record import Record, Remembered
 from unrelu.diagnostics import Diagnosis
@@ -35,13 +37,9 @@ __all__ = ["Area", "Facts", "Merit", "Offer", "Run", "follow_hyperplanes"]
 Area = str | tuple[ArrayLike, ArrayLike]
 Run = Callable[[Remembered, np.random.Generator, Progress], RecoveryResult]
 
-NOISY = 1e-6
-"""Noise over the size of answers above which answers that differ from time to time are taken
-for noisy; below it, sums are merely taken in another order."""
 COARSE = 1e-3
-"""Noise over the size of answers above which exact recovery is not tried."""
-EXACT_COPY = 1e-8
-"""A learned copy is exact where no answer deviates by more than this part of their spread."""
+"""Noise over the size of answers above which exact recovery is not tried; error over their
+spread above which a result is called ill conditioned."""
 
 
 class Merit(enum.IntEnum):
@@ -108,7 +106,7 @@ class Facts:
     @property
     def changing(self) -> bool:
         """Whether a question is answered differently from time to time."""
-        return not self.diagnosis.deterministic and self.diagnosis.relative_noise > NOISY
+        return not self.diagnosis.deterministic and self.diagnosis.relative_noise > EXACT
 
     @property
     def coarse(self) -> bool:
@@ -119,7 +117,7 @@ class Facts:
     @property
     def rounded(self) -> bool:
         """Whether answers have less than half of float64's digits."""
-        return self.diagnosis.relative_noise > math.sqrt(np.finfo(np.float64).eps)
+        return self.diagnosis.relative_noise > HALF_DIGITS
 
     @property
     def few_digits(self) -> bool:
@@ -196,7 +194,7 @@ class Facts:
         points = [np.empty((0, facts.input_dim))]
         answers = [np.empty((0, facts.output_dim))]
         if record is not None:
-            allowed = max(NOISE_MULTIPLE * facts.noise, EXACT_COPY * facts.scale)
+            allowed = max(NOISE_MULTIPLE * facts.noise, HALF_DIGITS * facts.scale)
             tolerance = Tolerance(allowed, record, "values")
             for _, result in self.attempts:
                 if result.network is None:

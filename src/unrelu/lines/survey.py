@@ -18,6 +18,7 @@ import numpy as np
 from unrelu._types import BoolArray, FloatArray, IntArray
 from unrelu.core.memory import BLOCK
 from unrelu.core.noise import AGREES, NoiseModel, Samples, cluster_of, estimate_noise
+from unrelu.core.run import AGAIN
 from unrelu.core.units import Units
 from unrelu.lines.chain import INFORMATIVE
 from unrelu.lines.gates import (
@@ -61,7 +62,7 @@ class SurveyConfig:
     """Equations per unknown, where several outputs let pieces be chosen."""
     first_limit: int = 1500
     """Queries after which a line search is looked at."""
-    attempts: int = 7
+    attempts: int = AGAIN
     """Times that a search goes on with more noise or a higher limit."""
 
 

@@ -22,14 +22,14 @@ import scipy.stats
 
 from unrelu._types import FloatArray
 from unrelu.errors import BudgetExhausted, InvalidAnswer, LedgerMismatch, OracleError
-from unrelu.ledger import FirstPoint, LedgerBinding
+from unrelu.ledger import FIRST_POINTS, FirstPoint, LedgerBinding
 from unrelu.oracles.base import Oracle
 
 __all__ = ["ASKED_AGAIN", "STAGE", "IdentityCheck"]
 
 STAGE = "identity"
 ASKED_AGAIN = 3  # points
-COPIES = 8  # of each point in one batch, where the noise must be measured
+COPIES = FIRST_POINTS  # of each point in one batch, where the noise must be measured
 _ERROR = 1e-6
 """Probability that noise alone is taken for another model."""
 _UNITS = 8.0

@@ -356,6 +356,6 @@ def recover_span_from_replies(
     })  # fmt: skip
     search = SpanRun(run, oracle, SpanConfig() if config is None else config)
     blocks = np.asarray(y, dtype=np.float64).reshape(-1, block, y.shape[1])
-    _, _, quiet = read_blocks(search, lambda i: x[i * block : (i + 1) * block], blocks)
+    found, _, quiet = read_blocks(search, lambda i: x[i * block : (i + 1) * block], blocks)
     run.target.record.add(np.asarray(x, dtype=np.float64), blocks.reshape(len(x), -1), "gradients")
-    return explained_span(search, conclude_plan(search, rank, quiet))
+    return explained_span(search, conclude_plan(search, found, rank, quiet))

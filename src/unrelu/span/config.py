@@ -7,6 +7,11 @@ import math
 
 import numpy as np
 
+from unrelu.core.explain import EXACT
+from unrelu.core.noise import HALF_DIGITS, RARE
+from unrelu.core.run import AGAIN
+from unrelu.lines.gradients import GradientConfig
+
 __all__ = ["FINEST", "SpanConfig"]
 
 FINEST = float(np.finfo(np.float64).eps) / 4.0
@@ -22,11 +27,10 @@ class SpanConfig:
     ----------
     margin
         Standard deviations of noise above which something is there: a singular value over the
-        noise floor, a change of an answer, a second difference. The noise is known to about
-        30 %, and rounding is neither independent nor Gaussian.
+        noise floor, a change of an answer, a second difference.
     trust
         Deviations are explained by noise and the estimated angle up to this factor: the angle
-        is an estimate to within 3, and gradients vary in length.
+        is an estimate to within ``slack``.
     slack
         The estimated angle is within this factor of the true one; a basis is strengthened until
         the estimate is so many times below the one asked for.
@@ -62,20 +66,20 @@ class SpanConfig:
         float64 values reaches, and what one sharpening pass of labels does.
     """
 
-    margin: float = 5.0
-    trust: float = 20.0
+    margin: float = RARE
     slack: float = 3.0
-    negligible: float = 1e-6
+    trust: float = slack * RARE
+    negligible: float = EXACT
     places: int = 8
     probes: int = 3
     held_out: int = 300
     boundary_points: int = 40
     surplus: float = 1.2
     tangential: float = 50.0
-    rounds: int = 6
-    shrink: float = 8.0
+    rounds: int = AGAIN
+    shrink: float = GradientConfig.shrink
     flattest: float = 1e-2
-    tolerance: float = 1e-8
+    tolerance: float = HALF_DIGITS
     label_tolerance: float = 1e-10
 
     @property

@@ -57,7 +57,7 @@ def span_from_labels(
     if certify:
         _certify_labels(run, search)
     unseen = unseen_share(config.boundary_points, "boundary normal")
-    return run.conclude(rank, search.finished or len(search.basis) == rank, unseen)
+    return run.conclude(search, rank, search.finished or len(search.basis) == rank, unseen)
 
 
 def span_as_printed(run: SpanRun, rank: int, certify: bool) -> SpanResult:
@@ -88,7 +88,9 @@ def span_as_printed(run: SpanRun, rank: int, certify: bool) -> SpanResult:
             search.angle = min(estimate, seen)
             _certify_labels(run, search)
             search.angle = max(estimate, seen) if np.isfinite(seen) else estimate
-        return run.conclude(rank, True, "Algorithm 2 ends after as many vectors as the rank")
+        return run.conclude(
+            search, rank, True, "Algorithm 2 ends after as many vectors as the rank"
+        )
     if found.silent:
         return run.result(
             Status.PARTIAL,

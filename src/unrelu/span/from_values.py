@@ -52,12 +52,12 @@ def span_from_values(
         _sharpen(run, search, noise, step, rank, tolerance)
         if not certify:
             break
-        contradicting = _certify_values(run, noise, scale)
+        contradicting = _certify_values(run, search, noise, scale)
         if not _led_on(run, search, contradicting, noise, step, rank):
             break
     complete = search.finished or search.spectrum.rank in (rank, oracle.input_dim)
     unseen = unseen_share(search.quiet, "gradient") if rank is None else ""
-    return run.conclude(rank, complete, unseen or f"the rank of {rank} was given")
+    return run.conclude(search, rank, complete, unseen or f"the rank of {rank} was given")
 
 
 def _grow(
@@ -147,13 +147,14 @@ def _nothing_moves(run: SpanRun, scale: float) -> SpanResult:
     return run.result(Status.ASSUMPTION_VIOLATED, message)
 
 
-def _certify_values(run: SpanRun, noise: FloatArray, scale: float) -> FloatArray:
+def _certify_values(
+    run: SpanRun, search: SpanSearch, noise: FloatArray, scale: float
+) -> FloatArray:
     """Replace what lies outside the span by noise on held-out inputs.
 
     Returns the pairs of inputs that contradict the span, ``(p, 2, n)``, the worst first.
     """
-    assert isinstance(run.search, SpanSearch)
-    search, n, count = run.search, run.oracle.input_dim, run.config.held_out
+    n, count = run.oracle.input_dim, run.config.held_out
     with run.stage("certificate"):
         x = scale * run.rng.standard_normal((count, n))
         other = x
@@ -199,8 +200,8 @@ def span_from_plan(
             run.progress.update("gradients", i + 1, gradients)
     search, noise, quiet = read_blocks(run, plan.points, replies)
     if certify and search.spectrum.rank:
-        _certify_values(run, noise, run.scale)
-    return conclude_plan(run, rank, quiet)
+        _certify_values(run, search, noise, run.scale)
+    return conclude_plan(run, search, rank, quiet)
 
 
 def read_blocks(
@@ -223,10 +224,8 @@ def read_blocks(
     return search, noise, quiet
 
 
-def conclude_plan(run: SpanRun, rank: int | None, quiet: int) -> SpanResult:
+def conclude_plan(run: SpanRun, search: SpanSearch, rank: int | None, quiet: int) -> SpanResult:
     """Return what the gradients of a plan say, of which the last ``quiet`` added nothing."""
-    assert isinstance(run.search, SpanSearch)
-    search = run.search
     if search.spectrum.rank == 0:
         return run.result(
             Status.NUMERICAL_FAILURE if search.rejected else Status.ASSUMPTION_VIOLATED,
@@ -238,4 +237,4 @@ def conclude_plan(run: SpanRun, rank: int | None, quiet: int) -> SpanResult:
         run.oracle.input_dim,
     )
     unseen = unseen_share(quiet, "gradient") if rank is None else ""
-    return run.conclude(rank, complete, unseen or f"the rank of {rank} was given")
+    return run.conclude(search, rank, complete, unseen or f"the rank of {rank} was given")

@@ -15,7 +15,7 @@ from unrelu.oracles.base import Oracle
 from unrelu.progress import Progress
 from unrelu.span.config import SpanConfig
 from unrelu.span.subspace import (
-    Spectrum,
+    SpanEstimate,
     seen_again,
     spectrum_of_rows,
 )
@@ -30,37 +30,30 @@ from unrelu.span.values import (
 __all__ = ["SpanSearch", "add_gradient", "complete_gradient", "confirm_span", "grow_span"]
 
 
-@dataclasses.dataclass
-class SpanSearch:
+@dataclasses.dataclass(kw_only=True)
+class SpanSearch(SpanEstimate):
     """State of a search for the span of gradients.
 
-    ``basis`` is the best basis so far; ``spectrum`` belongs to the gradients as
-    first measured (until a sharpening pass replaces them; ``measured`` keeps
-    them as they were) and to the ``contrasts``, differences of two gradients.
-    ``angle`` is the estimated sine of the largest angle of ``basis``, ``ranks``
-    the rank after each gradient.
+    ``spectrum`` belongs to the gradients as first measured (until a sharpening pass replaces
+    them; ``measured`` keeps them as they were) and to the ``contrasts``, differences of two
+    gradients.
     """
 
     gradients: Gradients
     measured: Gradients
     contrasts: Gradients
-    spectrum: Spectrum
-    basis: FloatArray
-    angle: float = 1.0
-    quiet: int = 0
     rejected: int = 0
     undecided: int = 0
-    passes: int = 0
-    inconsistent: float = 0.0
-    finished: bool = False
-    ranks: list[int] = dataclasses.field(default_factory=list)
 
     @classmethod
     def start(cls, n: int) -> SpanSearch:
         """Return a search that has seen nothing in n dimensions."""
         none = Gradients.none(n)
         spectrum = spectrum_of_rows(none.rows, none.noise, margin=1.0)
-        return cls(none, none, none, spectrum, spectrum.basis)
+        return cls(
+            gradients=none, measured=none, contrasts=none,
+            spectrum=spectrum, basis=spectrum.basis,
+        )  # fmt: skip
 
     def add(self, more: Gradients, margin: float) -> bool:
         """Add gradients; tell whether the rank grew."""
@@ -74,8 +67,7 @@ class SpanSearch:
     def decide(self, margin: float) -> None:
         """Take the basis from all rows at hand."""
         rows = self.gradients.with_more(self.contrasts)
-        self.spectrum = spectrum_of_rows(rows.rows, rows.noise, margin=margin)
-        self.basis, self.angle = self.spectrum.basis, self.spectrum.angle
+        self.estimate_from(rows.rows, rows.noise, margin)
 
 
 def _leak(search: SpanSearch, noise: FloatArray, step: float, config: SpanConfig) -> float:

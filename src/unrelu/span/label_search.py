@@ -18,7 +18,7 @@ from unrelu.progress import Progress
 from unrelu.span.config import SpanConfig
 from unrelu.span.labels import Resolution, measure_normals, measure_null_offsets
 from unrelu.span.subspace import (
-    Spectrum,
+    SpanEstimate,
     choose_rows,
     complement,
     misfit_of_rows,
@@ -40,45 +40,36 @@ __all__ = [
 ]
 
 
-@dataclasses.dataclass
-class LabelSearch:
+@dataclasses.dataclass(kw_only=True)
+class LabelSearch(SpanEstimate):
     """State of a search from labels.
 
     ``rows`` are unit normals at ``boundary``, with ``noise`` per entry;
-    ``measured`` are all of them as first measured. ``basis`` is the best basis
-    so far and ``angle`` its estimated error.
+    ``measured`` are all of them as first measured.
     """
 
     boundary: Boundary
     rows: FloatArray
     noise: FloatArray
     measured: tuple[FloatArray, FloatArray]
-    spectrum: Spectrum
-    basis: FloatArray
     resolution: Resolution
     step: float
-    angle: float = 1.0
     plane: float = 1.0
     discarded: int = 0
-    passes: int = 0
-    quiet: int = 0
-    inconsistent: float = 0.0
-    finished: bool = False
-    ranks: list[int] = dataclasses.field(default_factory=list)
 
     @classmethod
     def start(cls, n: int, resolution: Resolution, step: float) -> LabelSearch:
         """Return a search that has seen nothing in n dimensions."""
         none = np.empty((0, n))
         spectrum = spectrum_of_rows(none, np.empty(0), margin=1.0)
-        boundary = Boundary.none(n)
-        first = (none, np.empty(0))
-        return cls(boundary, none, np.empty(0), first, spectrum, none, resolution, step)
+        return cls(
+            boundary=Boundary.none(n), rows=none, noise=np.empty(0), measured=(none, np.empty(0)),
+            spectrum=spectrum, basis=none, resolution=resolution, step=step,
+        )  # fmt: skip
 
     def decide(self, margin: float) -> None:
         """Decide rank and basis anew from all rows."""
-        self.spectrum = spectrum_of_rows(self.rows, self.noise, margin=margin)
-        self.basis, self.angle = self.spectrum.basis, self.spectrum.angle
+        self.estimate_from(self.rows, self.noise, margin)
         self.ranks.append(self.spectrum.rank)
 
 

@@ -108,10 +108,11 @@ class SpanRun:
         found = 0 if self.search is None else len(self.search.basis)
         return self.result(status, f"{message}; rank {found} had been found by then")
 
-    def conclude(self, rank: int | None, finished: bool, unseen: str) -> SpanResult:
+    def conclude(
+        self, search: SpanSearch | LabelSearch, rank: int | None, finished: bool, unseen: str
+    ) -> SpanResult:
         """Turn the state of the search and the certificate into a status."""
-        assert self.search is not None
-        search, found, n = self.search, len(self.search.basis), self.oracle.input_dim
+        found, n = len(search.basis), self.oracle.input_dim
         seen = f"rank {found} of {n} inputs, gap {search.spectrum.gap:.1e}"
         # The limit of whole gradients from one output; a label is one bit of one slope.
         limit = found * n if isinstance(search, SpanSearch) else 0

@@ -13,6 +13,7 @@ import scipy.linalg
 from unrelu._types import BoolArray, FloatArray, IntArray
 
 __all__ = [
+    "SpanEstimate",
     "Spectrum",
     "choose_rows",
     "complement",
@@ -53,6 +54,29 @@ class Spectrum:
     rank: int
     gap: float
     angle: float
+
+
+@dataclasses.dataclass(kw_only=True)
+class SpanEstimate:
+    """What any search knows of a span so far, and how it went.
+
+    ``basis`` is the best basis so far, ``angle`` the estimated sine of its largest angle,
+    ``ranks`` the rank after each row.
+    """
+
+    spectrum: Spectrum
+    basis: FloatArray
+    angle: float = 1.0
+    quiet: int = 0
+    passes: int = 0
+    inconsistent: float = 0.0
+    finished: bool = False
+    ranks: list[int] = dataclasses.field(default_factory=list)
+
+    def estimate_from(self, rows: FloatArray, noise: FloatArray, margin: float) -> None:
+        """Take spectrum, basis and angle from rows ``(k, n)`` with ``noise`` per entry."""
+        self.spectrum = spectrum_of_rows(rows, noise, margin=margin)
+        self.basis, self.angle = self.spectrum.basis, self.spectrum.angle
 
 
 def spectrum_of_rows(rows: FloatArray, noise: FloatArray, *, margin: float) -> Spectrum:

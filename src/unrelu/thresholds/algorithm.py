@@ -86,6 +86,7 @@ import numpy as np
 
 from unrelu._numbers import real_number, whole_number
 from unrelu._random import RandomState, as_generator
+from unrelu.core.explain import EXACT
 from unrelu.core.run import Run
 from unrelu.errors import InvalidInput
 from unrelu.networks import ReLUNetwork
@@ -132,7 +133,7 @@ def recover_lowest_layer(
     units: int | None = None,
     biased: bool = False,
     samples: int = 200_000,
-    tolerance: float = 1e-6,
+    tolerance: float = EXACT,
     rng: RandomState = None,
     config: ThresholdConfig | None = None,
     progress: Progress | None = None,

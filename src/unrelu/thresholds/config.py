@@ -6,6 +6,10 @@ import dataclasses
 
 import numpy as np
 
+from unrelu.core.noise import PER_UNKNOWN
+from unrelu.lines.boundary import GROWTH
+from unrelu.result import DOUBT, HELD_OUT
+
 __all__ = ["EPS", "GAMMA", "TINY", "ThresholdConfig"]
 
 EPS = float(np.finfo(np.float64).eps)
@@ -44,7 +48,8 @@ class ThresholdConfig:
         Largest tolerated condition number of the units.
     spacing
         Distance between the directions that a search tries, and to which first estimates are
-        good: the wedge between two hyperplanes at this angle is twice as high.
+        good: the wedge between two hyperplanes at this angle is twice as high. Queries: offset
+        of the lines that measure a facet, whose rough normal is as good.
     reach
         Half-width of a slab over the error expected in it; a slab shrinks at most by this
         factor a round.
@@ -59,9 +64,6 @@ class ThresholdConfig:
     radius
         Queries: rays are followed to this times sqrt(n). A facet at distance t is met at about
         ``t sqrt(n) / sqrt(2 log k)``; farther ones have no Gaussian mass to speak of.
-    spread
-        Queries: offset of the lines that measure a facet, and the largest slope that its rough
-        normal may be wrong by.
     checks
         Points of a facet verified on both sides, and rays aimed at it.
     quiet_rays, most_facets
@@ -79,22 +81,21 @@ class ThresholdConfig:
     """
 
     pilot_rows: int = 1_000_000
-    held_out: int = 20_000
+    held_out: int = 2 * HELD_OUT
     atom: float = 0.05
     signal: float = 2.0
-    doubt: float = 1e-4
+    doubt: float = DOUBT
     overlap: float = 0.2
     agreement: float = 0.15
     settled: float = 0.05
     condition: float = 30.0
     spacing: float = 0.25
-    reach: float = 4.0
-    points_per_unknown: int = 40
+    reach: float = GROWTH
+    points_per_unknown: int = PER_UNKNOWN
     rounds: int = 30
     tries: int = 4
     certificate: int = 2000
     radius: float = 20.0
-    spread: float = 0.25
     checks: int = 12
     quiet_rays: int = 1500
     most_facets: int = 500

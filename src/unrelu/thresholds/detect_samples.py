@@ -28,8 +28,8 @@ import scipy.special
 from unrelu._numbers import real_number
 from unrelu._random import RandomState, as_generator
 from unrelu._types import FloatArray
-from unrelu.core.decompose_options import EVIDENCE
 from unrelu.core.memory import BLOCK
+from unrelu.core.noise import RARE
 from unrelu.errors import InvalidInput
 from unrelu.result import CONFIDENCE, Provenance, QueryStats, Status
 from unrelu.thresholds.detect import Detection
@@ -114,7 +114,7 @@ def detect_in_samples(
     strength = np.array([[one.strength for one in half] for half in halves])
     error = np.array([[one.error for one in half] for half in halves])
     mean = np.abs(strength.mean(axis=0))
-    sure = (np.abs(strength) > EVIDENCE * error).all(axis=0) & (mean >= 0.5 * least)
+    sure = (np.abs(strength) > RARE * error).all(axis=0) & (mean >= 0.5 * least)
     sure &= strength[0] * strength[1] > 0.0
     closer = slab_correlations(points, labels, net[sure], threshold, 0.5 * precision, kink=kink)
     # At a unit the detector stays, elsewhere it halves with epsilon: nearer to the one than to

@@ -50,7 +50,7 @@ import numpy as np
 
 from unrelu._random import RandomState
 from unrelu._types import FloatArray
-from unrelu.core.decompose_options import EVIDENCE
+from unrelu.core.noise import RARE
 from unrelu.core.run import Run
 from unrelu.core.units import SAME_DIRECTION
 from unrelu.errors import InvalidInput
@@ -200,7 +200,7 @@ class DetectorRun:
         )
         # At a unit the detector stays, elsewhere it halves with epsilon.
         stays = abs(at.strength) - abs(twice.strength) / 2 > abs(twice.strength) - abs(at.strength)
-        if abs(at.strength) < EVIDENCE * at.error or not stays:
+        if abs(at.strength) < RARE * at.error or not stays:
             return
         self.directions.append(direction)
         self.thresholds.append(threshold)

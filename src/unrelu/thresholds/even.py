@@ -9,9 +9,9 @@ import numpy as np
 import scipy.optimize
 
 from unrelu._types import FloatArray
-from unrelu.core.decompose_options import EVIDENCE
 from unrelu.core.hermite import hermite
 from unrelu.core.moments import to_numpy
+from unrelu.core.noise import RARE
 from unrelu.progress import Progress
 from unrelu.result import Status
 from unrelu.samples import SampleSource
@@ -250,7 +250,7 @@ class EvenUnits:
                 f"two halves of the samples disagree on a direction by {worst:.2f} rad: give "
                 "more samples, or f is quadratic and has no directions of its own."
             )
-        if self.doubt < EVIDENCE:
+        if self.doubt < RARE:
             return Status.PARTIAL, (
                 "the fourth moments fit two sets of directions alike, and neither explains the "
                 "labels better: they are not determined; give more samples."

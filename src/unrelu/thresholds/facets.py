@@ -166,7 +166,7 @@ class FacetSearch:
         base = self.center + 0.5 * (low[0] + high[0]) * ray
         finest = min(self.precision, default=TOLERANCES[0])
         for tolerance in (value for value in TOLERANCES if value >= finest):
-            spread = cfg.spread
+            spread = cfg.spacing
             for _ in range(cfg.tries + 1):
                 rough = self._rough_normal(base, ray, spread / GROWTH**3)
                 if rough is not None:
@@ -232,7 +232,7 @@ class FacetSearch:
         else:
             return None
         # All coordinates together may be wrong by half of what the bracket of a plane allows.
-        finest = cfg.spread * offset / np.sqrt(self.n)
+        finest = cfg.spacing * offset / np.sqrt(self.n)
         low, high = self._bisect(points, steps, -half, half, finest)
         slopes = 0.5 * (low + high) / offset
         normal = ray - slopes @ tangents
@@ -252,7 +252,7 @@ class FacetSearch:
         # Each line may go either way, or less far, where another facet is near.
         for attempt in range(2 * cfg.tries + 2):
             points = base + offsets[pending, None] * tangents[pending]
-            half = cfg.spread * np.abs(offsets[pending])[:, None]
+            half = cfg.spacing * np.abs(offsets[pending])[:, None]
             clear = ~self.outside(points - half * rough) & self.outside(points + half * rough)
             pending = pending[~clear]
             if len(pending) == 0:
@@ -261,7 +261,7 @@ class FacetSearch:
         else:
             return None
         points = base + offsets[:, None] * tangents
-        half = cfg.spread * np.abs(offsets)
+        half = cfg.spacing * np.abs(offsets)
         steps = np.broadcast_to(rough, points.shape)
         finest = EPS * np.linalg.norm(points, axis=1)  # the rounding of a crossing itself
         low, high = self._bisect(points, steps, -half, half, finest)

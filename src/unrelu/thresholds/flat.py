@@ -15,8 +15,8 @@ import scipy.sparse
 import scipy.stats
 
 from unrelu._types import BoolArray, FloatArray
-from unrelu.core.decompose_options import EVIDENCE
 from unrelu.core.explain import CHUNK
+from unrelu.core.noise import RARE
 from unrelu.thresholds.config import EPS
 from unrelu.thresholds.slab import tangent_basis
 
@@ -167,8 +167,8 @@ def _top_exceeds_chance(points: FloatArray, sign: FloatArray, rng: np.random.Gen
         matrix = (points * signs[:, None]).T @ points - signs.sum() * np.eye(n)
         return float(np.abs(np.linalg.eigvalsh(matrix)).max())
 
-    chance = [top(rng.choice([-1.0, 1.0], m)) for _ in range(int(EVIDENCE**2))]
-    return top(sign) > float(np.mean(chance)) + EVIDENCE * float(np.std(chance))
+    chance = [top(rng.choice([-1.0, 1.0], m)) for _ in range(int(RARE**2))]
+    return top(sign) > float(np.mean(chance)) + RARE * float(np.std(chance))
 
 
 def split_in_two(

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import numpy as np
 
 from unrelu._types import FloatArray
-from unrelu.core.decompose_options import EVIDENCE
 from unrelu.core.moments import (
     CompensatedSums,
     HermiteMoments,
@@ -17,6 +16,7 @@ from unrelu.core.moments import (
     series_coefficients,
     to_numpy,
 )
+from unrelu.core.noise import RARE
 from unrelu.errors import InvalidInput
 from unrelu.progress import Progress
 from unrelu.samples import SampleSource
@@ -87,7 +87,7 @@ def odd_inputs(source: SampleSource, effect: float) -> str:
         count += len(x)
     if count == 0:
         raise InvalidInput("there are no samples")
-    slack = effect + EVIDENCE / np.sqrt(count)
+    slack = effect + RARE / np.sqrt(count)
     mean = total / count
     off = np.abs(square / count - np.eye(n))
     worst = int(np.argmax(np.abs(mean)))

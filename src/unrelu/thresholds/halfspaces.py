@@ -238,7 +238,7 @@ class HalfspaceRun:
         to go before they leave.
         """
         n, rng, cfg = self.run.target.input_dim, self.run.rng, self.config
-        near = cfg.spread**2 * rng.standard_normal((cfg.checks, n))
+        near = cfg.spacing**2 * rng.standard_normal((cfg.checks, n))
         if not self.outside(np.vstack([np.zeros(n), near])).any():
             return np.zeros(n)
         points = rng.standard_normal((cfg.certificate, n))

@@ -7,8 +7,8 @@ import dataclasses
 import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
-from unrelu.core.decompose_options import EVIDENCE
 from unrelu.core.explain import EXACT, Within, find_contradictions, withdrawn
+from unrelu.core.noise import RARE
 from unrelu.core.record import Remembered
 from unrelu.core.run import Run
 from unrelu.result import Certificate, Status
@@ -167,7 +167,7 @@ class _AwayFromUnits:
     def at(self, points: FloatArray, predicted: FloatArray) -> FloatArray:
         """Return what states may differ by, ``(m, 1)``."""
         height = points @ self.layer.directions.T - self.layer.thresholds
-        doubt = EVIDENCE * np.outer(1.0 + np.linalg.norm(points, axis=1), self.layer.angle_errors)
+        doubt = RARE * np.outer(1.0 + np.linalg.norm(points, axis=1), self.layer.angle_errors)
         certain = (height > doubt).any(axis=1) | (height < -doubt).all(axis=1)
         return np.where(certain, Within().tolerance, np.inf)[:, None]
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
-from unrelu.core.decompose_options import EVIDENCE
 from unrelu.core.moments import (
     CompensatedSums,
     HermiteMoments,
@@ -21,6 +20,7 @@ from unrelu.core.moments import (
     raw_sums,
     to_numpy,
 )
+from unrelu.core.noise import RARE
 from unrelu.errors import InvalidInput
 from unrelu.samples import BATCH_ROWS, SampleSource
 from unrelu.thresholds.config import EPS, ThresholdConfig
@@ -64,7 +64,7 @@ def find_base(y: FloatArray, config: ThresholdConfig) -> Base:
         return Base(float(values[top]), (1.0 / EPS) ** 0.125 * EPS * scale, share, True)
     level = float(np.median(y))
     deviation = 1.4826 * float(np.median(np.abs(y - level)))
-    return Base(level, EVIDENCE * deviation, 0.0, False)
+    return Base(level, RARE * deviation, 0.0, False)
 
 
 @dataclasses.dataclass(frozen=True)

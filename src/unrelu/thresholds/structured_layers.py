@@ -60,8 +60,8 @@ import numpy as np
 
 from unrelu._random import RandomState, as_generator
 from unrelu._types import BoolArray, FloatArray
-from unrelu.core.decompose_options import EVIDENCE
 from unrelu.core.moments import HermiteMoments, to_numpy
+from unrelu.core.noise import RARE
 from unrelu.errors import InvalidInput
 from unrelu.progress import Progress, as_progress
 from unrelu.result import Provenance, QueryStats, RecoveryResult, StageReport, Status
@@ -245,10 +245,10 @@ class _Graph:
         # E[(x_i^2 - 1)^2] = 2: a diagonal entry has twice the variance.
         diagonal = np.diag(alpha)
         standard = diagonal / (np.sqrt(2.0) * spread)
-        active = standard > EVIDENCE
-        joined = (alpha[:, active] > EVIDENCE * spread).any(axis=1)
+        active = standard > RARE
+        joined = (alpha[:, active] > RARE * spread).any(axis=1)
         # Half of the evidence is neither: the graph does not say.
-        doubtful = int(np.count_nonzero(~active & ((standard > 0.5 * EVIDENCE) | joined)))
+        doubtful = int(np.count_nonzero(~active & ((standard > 0.5 * RARE) | joined)))
         supports, correlations = np.empty((0, n)), np.full((n, n), np.nan)
         cut = gap = float("nan")
         missing = 0

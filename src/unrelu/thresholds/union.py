@@ -7,9 +7,9 @@ import time
 import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
-from unrelu.core.decompose_options import EVIDENCE
 from unrelu.core.hermite import normal_pdf
 from unrelu.core.moments import CompensatedSums, mean_moments, raw_sums
+from unrelu.core.noise import RARE
 from unrelu.core.units import SAME_DIRECTION
 from unrelu.progress import Progress
 from unrelu.result import Certificate, StageReport, Status
@@ -325,7 +325,7 @@ def _held_out_contradict(
     wedges = cfg.reach * float(normal_pdf(state.thresholds) @ state.errors)
     blur = 0.0 if passes.base.exact else np.sqrt(cfg.doubt)
     expected = noise + wedges + blur
-    allowed = expected + EVIDENCE * np.sqrt((expected + cfg.doubt) / len(on))
+    allowed = expected + RARE * np.sqrt((expected + cfg.doubt) / len(on))
     if wrong <= allowed:
         return ""
     return (
