@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from benchmarks import mutations
 from benchmarks.harness import load, summary
 from benchmarks.names import resolve, thing
 from benchmarks.report_common import figure, markdown
@@ -188,6 +189,12 @@ def page() -> str:
         rows = [[line, *parts(cell), module] for line, cell, module in paper_rows(paper)[0]]
         kept = [i for i in range(len(header)) if any(row[i] for row in rows)]
         lines.append(markdown([header[i] for i in kept], [[row[i] for i in kept] for row in rows]))
+    lines += ["", "## Tests that can fail", ""]
+    lines.append(
+        "Constants, signs and bounds of the tables above, each changed once in a copy of the\n"
+        "sources: the test that names the line must fail (`python -m benchmarks.mutations`).\n"
+    )
+    lines.append(mutations.table())
     return "\n".join(lines) + "\n"
 
 
