@@ -3,6 +3,27 @@
 from __future__ import annotations
 
 MUTATIONS = [
+    ("src/unrelu/thresholds/printed.py", "each ** len(directions) / np.prod(values)",
+     "each ** len(directions) * np.prod(values)",
+     "tests/thresholds/test_thresholds_printed.py::"
+     "test_lemma_1_bounds_how_often_units_are_on_together"),
+    ("src/unrelu/thresholds/printed.py", "each ** (len(directions) - 1)",
+     "each ** len(directions)",
+     "tests/thresholds/test_thresholds_printed.py::"
+     "test_lemma_1_bounds_how_often_units_are_on_together"),
+    ("src/unrelu/thresholds/printed.py", "if alpha[i, j] >= rho:", "if alpha[i, j] >= 3.0 * rho:",
+     "tests/thresholds/test_thresholds_printed.py::"
+     "test_algorithm_3_cuts_at_rho_and_so_depends_on_the_scale_of_f"),
+    ("src/unrelu/thresholds/printed.py", "rho**2 * np.count_nonzero(union) / 2.0",
+     "rho**2 * np.count_nonzero(union)",
+     "tests/thresholds/test_thresholds_printed.py::test_correlations_have_the_closed_form_of_d_1"),
+    ("src/unrelu/thresholds/printed.py", "np.exp(-0.5 * z @ z) * np.mean", "np.mean",
+     "tests/thresholds/test_thresholds_printed.py::test_the_objective_of_theorem_9_has_no_maximum"),
+    ("src/unrelu/thresholds/structured_layers.py", "(normal > cut) & ~np.eye",
+     "(normal > -cut) & ~np.eye",
+     "tests/thresholds/test_structured_layers.py::test_theorem_8"),
+    ("src/unrelu/thresholds/cut.py", "if old.all():", "if True:",
+     "tests/test_modular.py::test_a_cut_behind_two_layers"),
     # A Newton step with a wrong Hessian still ends where the gradient vanishes: seen alone.
     ("src/unrelu/thresholds/landscape.py", "-q * (q - 1) * bend", "q * (q - 1) * bend",
      "tests/thresholds/test_threshold_kernels.py::test_gradient_and_hessian_of_the_landscape"),
@@ -34,8 +55,8 @@ MUTATIONS = [
     ("src/unrelu/thresholds/query.py", "kept.append(x[rng.random(len(x)) * bound < y])",
      "kept.append(x[rng.random(len(x)) * bound < 2.0 * y])",
      "tests/thresholds/test_threshold_steps.py::test_biased_sampler_keeps_in_proportion"),
-    ("src/unrelu/thresholds/cut.py", "if wrong > config.reach * k * (n + 1):",
-     "if wrong > 0.0 * k * (n + 1):",
+    ("src/unrelu/thresholds/cut.py", "return config.reach * k * (n + 1)",
+     "return 0.0 * k * (n + 1)",
      "tests/test_modular.py::test_a_cut_in_the_middle"),
     ("src/unrelu/thresholds/cut.py", "thresholds[i] = (thresholds[i] + move[0]) / length",
      "thresholds[i] = (thresholds[i] - move[0]) / length",

@@ -3,13 +3,15 @@
 Appendix E of Goel & Panigrahy, Remark 1, asks for a robust algorithm that learns X_i from
 ``sum_i c_i X_i``; P's products are then its noise. Two of its parts do not need Gaussian inputs:
 
-- Starts. A sign unit that is on alone gives f a level of its own, P(e_i): the points of one
-  level other than c_0 are those of one unit, or of units with the same coefficient. A
-  hyperplane between them and the points at c_0 is a start.
+- Levels. A sign unit that is on alone gives f a level of its own, P(e_i): the points of one
+  level other than c_0 are those of one unit, or of units with the same coefficient. Of one
+  unit, they lie above its hyperplane and all points at c_0 below it, whatever the law of the
+  inputs: linear programs over ever more of the points find a hyperplane between the two.
 - Refinement. Next to a unit's hyperplane, where no other unit is on, the labels f = c_0 and
   f != c_0 are those of one halfspace; a linear program finds it.
 
-Starts that the levels do not give come from the landscape of the whitened inputs.
+Units that the levels do not give are sought from the levels' normals, or in the landscape of the
+whitened inputs where no level has points enough.
 """
 
 from __future__ import annotations
@@ -20,15 +22,15 @@ import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
 from unrelu.progress import Progress
-from unrelu.result import Status
-from unrelu.thresholds.config import TINY, ThresholdConfig
+from unrelu.result import StageReport, Status
+from unrelu.thresholds.config import EPS, TINY, ThresholdConfig
 from unrelu.thresholds.flat import separating_shift
 from unrelu.thresholds.model import UnitsFit, predicted_on
 from unrelu.thresholds.passes import Passes
 from unrelu.thresholds.slab import tangent_basis
 from unrelu.thresholds.union import fit_union
 
-__all__ = ["fit_cut", "level_directions", "settled_units"]
+__all__ = ["fit_cut", "level_planes", "settled_units"]
 
 
 def fit_cut(
@@ -40,26 +42,25 @@ def fit_cut(
     each for every number that is fitted to them, and where the points next to each determine
     its hyperplane.
     """
-    starts = level_directions(passes, rng=rng, config=config)
-    found = fit_union(
-        passes, method="joint", units=None, threshold=None, rng=rng, config=config, watch=watch,
-        starts=starts if len(starts) else None,
-    )  # fmt: skip
-    k, n = len(found.directions), passes.n
-    if k == 0 or not passes.base.exact:
+    normals, cuts = level_planes(passes, rng=rng, config=config)
+    found, on = _of_levels(normals, cuts), passes.base.is_on(passes.pilot_y)
+    if len(normals) == 0 or _wrong(passes.pilot_x, on, found) > _allowed(found, config):
+        found = fit_union(
+            passes, method="joint", units=None, threshold=None, rng=rng, config=config,
+            watch=watch, starts=normals if len(normals) else None,
+        )  # fmt: skip
+    if len(found.directions) == 0 or not passes.base.exact:
         return found
-    directions, thresholds, errors = settled_units(passes, found, config)
-    needed = _needed(passes, directions, thresholds)
-    directions, thresholds, errors = (part[needed] for part in (directions, thresholds, errors))
-    found, k = found.moved(directions, thresholds, errors), len(directions)
+    found = _needed(passes, found)
+    found = _needed(passes, found.moved(*settled_units(passes, found, config)))
+    k, errors = len(found.directions), found.errors
     if k == 0:
         return dataclasses.replace(found, status=Status.PARTIAL)
     wrong = rows = 0
     for x, y in passes.training():
-        seen = predicted_on(x, directions, thresholds)
-        wrong += int(np.count_nonzero(seen != passes.base.is_on(y)))
+        wrong += _wrong(x, passes.base.is_on(y), found)
         rows += len(x)
-    if wrong > config.reach * k * (n + 1):
+    if wrong > _allowed(found, config):
         status, message = (
             Status.PARTIAL,
             (
@@ -86,17 +87,36 @@ def fit_cut(
     return dataclasses.replace(found, status=status, message=message)
 
 
-def _needed(passes: Passes, directions: FloatArray, thresholds: FloatArray) -> BoolArray:
-    """Mark units that explain more points that no other does than they have numbers."""
+def _of_levels(normals: FloatArray, cuts: FloatArray) -> UnitsFit:
+    """Return the units of the levels' hyperplanes, not yet judged."""
+    normals, cuts = normals[np.isfinite(cuts)], cuts[np.isfinite(cuts)]
+    report = StageReport("levels", message=f"{len(normals)} hyperplanes above c_0")
+    unsure = np.full(len(normals), np.inf)
+    return UnitsFit(Status.PARTIAL, "", normals, cuts, unsure, normals, [report])
+
+
+def _wrong(x: FloatArray, on: BoolArray, found: UnitsFit) -> int:
+    """Count the points whose label the units contradict."""
+    return int(np.count_nonzero(predicted_on(x, found.directions, found.thresholds) != on))
+
+
+def _allowed(found: UnitsFit, config: ThresholdConfig) -> float:
+    """About one wrong point next to each unit for every number that is fitted to them."""
+    k, n = found.directions.shape
+    return config.reach * k * (n + 1)
+
+
+def _needed(passes: Passes, found: UnitsFit) -> UnitsFit:
+    """Keep units that explain more points that no other does than they have numbers."""
     x, on = passes.pilot_x, passes.base.is_on(passes.pilot_y)
-    above = x[on] @ directions.T > thresholds
-    kept = np.ones(len(directions), dtype=bool)
+    above = x[on] @ found.directions.T > found.thresholds
+    kept = np.ones(len(found.directions), dtype=bool)
     for i in np.argsort(above.sum(axis=0)):
         others = kept.copy()
         others[i] = False
         alone = above[:, i] & ~above[:, others].any(axis=1)
         kept[i] = np.count_nonzero(alone) > passes.n + 1
-    return kept
+    return found.moved(found.directions[kept], found.thresholds[kept], found.errors[kept])
 
 
 def settled_units(
@@ -120,55 +140,87 @@ def settled_units(
             near = alone[np.argsort(np.abs(heights[alone, i]))[:most]]
             if not heights[near, i].any():
                 continue  # points that coincide hold no plane
+            # Along what does not vary next to it (a ReLU that is off, say) a hyperplane stays.
             basis = tangent_basis(directions[i])
             along = x[near] @ basis
-            _, move = separating_shift(heights[near, i], along, on[near], move_threshold=True)
+            _, spreads, axes = np.linalg.svd(along - along.mean(axis=0), full_matrices=False)
+            varies = spreads > len(near) * EPS * spreads[0]
+            basis = basis @ axes[varies].T
+            _, move = separating_shift(
+                heights[near, i], x[near] @ basis, on[near], move_threshold=True
+            )
             normal = directions[i] - basis @ move[1:]
             length = float(np.linalg.norm(normal))
             directions[i] = normal / length
             thresholds[i] = (thresholds[i] + move[0]) / length
             # A plane among m points of heights up to h is held to h / m for each number, along
             # the direction in which they spread least.
-            spread = np.linalg.svd(along - along.mean(axis=0), compute_uv=False)[-1]
             reach = float(np.abs(heights[near, i]).max()) / max(len(near), 1)
-            errors[i] = passes.n * reach * np.sqrt(len(near)) / max(float(spread), TINY)
+            errors[i] = passes.n * reach * np.sqrt(len(near)) / max(float(spreads[-1]), TINY)
     return directions, thresholds, errors
 
 
-def level_directions(
+def level_planes(
     passes: Passes, *, rng: np.random.Generator, config: ThresholdConfig
-) -> FloatArray:
-    """Directions from c_0's points to those of each other level, ``(j, n)``.
+) -> tuple[FloatArray, FloatArray]:
+    """Hyperplanes between c_0's points and those of each other level, ``(j, n)`` and ``(j,)``.
 
-    Levels with fewer points than a slab needs are left out: several units on together. There
-    are none where noise blurs the labels.
+    A level that no hyperplane separates has a normal and no threshold (infinite). Levels with
+    fewer points than a slab needs are left out: several units on together. There are none
+    where noise blurs the labels.
     """
     x, y, base = passes.pilot_x, passes.pilot_y, passes.base
     least = config.points_per_unknown * passes.n
     on = base.is_on(y)
     if not base.exact or not on.any():
-        return np.empty((0, passes.n))
+        return np.empty((0, passes.n)), np.empty(0)
     steps = np.rint((y[on] - base.level) / max(base.tolerance, TINY))
     levels, which, counts = np.unique(steps, return_inverse=True, return_counts=True)
-    off = np.flatnonzero(~on)
-    rest = x[rng.choice(off, min(least, len(off)), replace=False)]
-    found = []
+    normals, cuts = [], []
     for level in np.argsort(-counts)[: len(levels)]:
         if counts[level] < least:
             break
-        points = x[on][which == level]
-        found.append(_separating(points[:least], rest, x.mean(axis=0)))
-    return np.array(found).reshape(-1, passes.n)
+        normal, cut = _separating(x[on][which == level], x[~on], least, rng, config)
+        normals.append(normal)
+        cuts.append(cut)
+    return np.array(normals).reshape(-1, passes.n), np.array(cuts)
 
 
-def _separating(above: FloatArray, below: FloatArray, middle: FloatArray) -> FloatArray:
-    """Return the unit normal of a hyperplane between two sets of points."""
-    side = above.mean(axis=0) - middle
-    side = side / max(float(np.linalg.norm(side)), TINY)
+def _separating(
+    above: FloatArray,
+    below: FloatArray,
+    size: int,
+    rng: np.random.Generator,
+    config: ThresholdConfig,
+) -> tuple[FloatArray, float]:
+    """Return a hyperplane between two sets of points: unit normal, and its threshold.
+
+    Of each set ``size`` points begin; those that the hyperplane leaves on the wrong side join
+    them, the farthest first, until there are none. Infinite: no hyperplane separates them.
+    """
     points = np.concatenate([above, below])
     on = np.arange(len(points)) < len(above)
-    basis, heights = tangent_basis(side), points @ side
-    heights = heights - np.median(heights[on])
-    _, move = separating_shift(heights, points @ basis, on, move_threshold=True)
-    normal = side - basis @ move[1:]
-    return np.asarray(normal / max(float(np.linalg.norm(normal)), TINY))
+    held = np.concatenate([
+        rng.choice(len(above), min(size, len(above)), replace=False),
+        len(above) + rng.choice(len(below), min(size, len(below)), replace=False),
+    ])  # fmt: skip
+    normal = above.mean(axis=0) - points.mean(axis=0)
+    normal = normal / max(float(np.linalg.norm(normal)), TINY)
+    cut = float(np.median(above @ normal))
+    touched = points.shape[1] + 1  # points that may lie on a hyperplane between the two
+    for _ in range(config.rounds):
+        basis, heights = tangent_basis(normal), points[held] @ normal - cut
+        _, move = separating_shift(heights, points[held] @ basis, on[held], move_threshold=True)
+        moved = normal - basis @ move[1:]
+        length = max(float(np.linalg.norm(moved)), TINY)
+        normal, cut = moved / length, (cut + float(move[0])) / length
+        side = (points @ normal - cut) * np.where(on, 1.0, -1.0)
+        wrong = np.flatnonzero(side < 0.0)
+        old = np.isin(wrong, held)
+        if np.count_nonzero(old) > touched:
+            break  # nothing separates even these
+        if old.all():
+            return normal, cut
+        fresh = wrong[~old]
+        held = np.union1d(held, fresh[np.argsort(side[fresh])[:size]])
+    return normal, np.inf
