@@ -22,7 +22,7 @@ MUTATIONS = [
     ("src/unrelu/thresholds/structured_layers.py", "(normal > cut) & ~np.eye",
      "(normal > -cut) & ~np.eye",
      "tests/thresholds/test_structured_layers.py::test_theorem_8"),
-    ("src/unrelu/thresholds/cut.py", "if old.all():", "if True:",
+    ("src/unrelu/thresholds/cut.py", "if len(wrong) == 0:", "if True:",
      "tests/test_modular.py::test_a_cut_behind_two_layers"),
     # A Newton step with a wrong Hessian still ends where the gradient vanishes: seen alone.
     ("src/unrelu/thresholds/landscape.py", "-q * (q - 1) * bend", "q * (q - 1) * bend",
@@ -61,6 +61,9 @@ MUTATIONS = [
     ("src/unrelu/thresholds/cut.py", "thresholds[i] = (thresholds[i] + move[0]) / length",
      "thresholds[i] = (thresholds[i] - move[0]) / length",
      "tests/test_modular.py::test_a_cut_in_the_middle"),
+    ("src/unrelu/thresholds/flat.py", "-sign * np.column_stack([x @ basis, -np.ones(len(x))])",
+     "-sign * np.column_stack([x @ basis, np.zeros(len(x))])",
+     "tests/test_modular.py::test_the_freedom_of_a_plane"),
     ("src/unrelu/modular.py", "(cuts + normals @ self.mean) / length",
      "(cuts - normals @ self.mean) / length",
      "tests/test_modular.py::test_a_cut_in_the_middle"),

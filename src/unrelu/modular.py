@@ -282,7 +282,10 @@ def _cut_layer(
     cfg = ThresholdConfig() if config is None else config
     behind = _Through(samples, h)
     passes = Passes(behind, lambda labels: labels, cfg)
-    fit = fit_cut(passes, rng=as_generator(rng), config=cfg, watch=as_progress(progress))
+    fit = fit_cut(
+        passes, rng=as_generator(rng), config=cfg, watch=as_progress(progress),
+        inputs=behind.inverse,
+    )  # fmt: skip
     result = LowestLayerResult(
         status=fit.status,
         message=fit.message,

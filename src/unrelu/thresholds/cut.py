@@ -23,37 +23,45 @@ import numpy as np
 from unrelu._types import BoolArray, FloatArray
 from unrelu.progress import Progress
 from unrelu.result import StageReport, Status
-from unrelu.thresholds.config import EPS, TINY, ThresholdConfig
-from unrelu.thresholds.flat import separating_shift
+from unrelu.thresholds.config import TINY, ThresholdConfig
+from unrelu.thresholds.flat import plane_freedom, roomiest_plane, separating_shift
 from unrelu.thresholds.model import UnitsFit, predicted_on
 from unrelu.thresholds.passes import Passes
 from unrelu.thresholds.slab import tangent_basis
 from unrelu.thresholds.union import fit_union
 
-__all__ = ["fit_cut", "level_planes", "settled_units"]
+__all__ = ["fit_cut", "held_angles", "level_planes", "settled_units"]
 
 
 def fit_cut(
-    passes: Passes, *, rng: np.random.Generator, config: ThresholdConfig, watch: Progress
+    passes: Passes,
+    *,
+    rng: np.random.Generator,
+    config: ThresholdConfig,
+    watch: Progress,
+    inputs: FloatArray | None = None,
 ) -> UnitsFit:
     """Find the units of a cut layer in its own inputs, whitened but not Gaussian.
+
+    ``inputs`` ``(n, p)`` undoes the whitening of a direction: angles are those of ``d @ inputs``.
 
     RECOVERED where the units explain every training label, but for about one point next to
     each for every number that is fitted to them, and where the points next to each determine
     its hyperplane.
     """
     normals, cuts = level_planes(passes, rng=rng, config=config)
-    found, on = _of_levels(normals, cuts), passes.base.is_on(passes.pilot_y)
+    found, on = _needed(passes, _of_levels(normals, cuts)), passes.base.is_on(passes.pilot_y)
     if len(normals) == 0 or _wrong(passes.pilot_x, on, found) > _allowed(found, config):
         found = fit_union(
             passes, method="joint", units=None, threshold=None, rng=rng, config=config,
             watch=watch, starts=normals if len(normals) else None,
         )  # fmt: skip
-    if len(found.directions) == 0 or not passes.base.exact:
-        return found
-    found = _needed(passes, found)
-    found = _needed(passes, found.moved(*settled_units(passes, found, config)))
-    k, errors = len(found.directions), found.errors
+        if len(found.directions) == 0 or not passes.base.exact:
+            return found
+        moved = settled_units(passes, found, config)
+        found = _needed(passes, found.moved(*moved, found.errors))
+    errors = held_angles(passes, found, np.eye(passes.n) if inputs is None else inputs, config)
+    found, k = found.moved(found.directions, found.thresholds, errors), len(errors)
     if k == 0:
         return dataclasses.replace(found, status=Status.PARTIAL)
     wrong = rows = 0
@@ -69,19 +77,21 @@ def fit_cut(
             ),
         )
     elif errors.max() > config.settled:
-        status, message = (
-            Status.PARTIAL,
-            (
-                f"{k} units explain {rows - wrong} of {rows} samples, but those next to one of "
-                f"them determine its direction only to {errors.max():.2g} rad. Give more samples."
-            ),
+        open_ = int(np.count_nonzero(~np.isfinite(errors)))
+        held = (
+            f"{open_} of them are free to turn: an input of the cut does not vary next to them, "
+            "which leaves its weight open"
+            if open_
+            else f"those next to one of them let its direction turn by {errors.max():.2g} rad"
         )
+        status = Status.PARTIAL
+        message = f"{k} units explain {rows - wrong} of {rows} samples, but {held}."
     else:
         status, message = (
             Status.RECOVERED,
             (
-                f"{k} units explain {rows - wrong} of {rows} samples, each direction to about "
-                f"{errors.max():.1e} rad in the cut's whitened inputs."
+                f"{k} units explain {rows - wrong} of {rows} samples, which let no direction turn "
+                f"by more than {errors.max():.1e} rad."
             ),
         )
     return dataclasses.replace(found, status=status, message=message)
@@ -121,43 +131,55 @@ def _needed(passes: Passes, found: UnitsFit) -> UnitsFit:
 
 def settled_units(
     passes: Passes, found: UnitsFit, config: ThresholdConfig
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Move each hyperplane to where the labels next to it separate.
-
-    Returns
-    -------
-    Directions ``(k, n)``, thresholds ``(k,)``, and for each unit the angle within which its
-    nearest points hold it, ``(k,)``.
-    """
-    x, on = passes.pilot_x, passes.base.is_on(passes.pilot_y)
+) -> tuple[FloatArray, FloatArray]:
+    """Move each hyperplane to where the labels next to it separate; ``(k, n)`` and ``(k,)``."""
+    on = passes.base.is_on(passes.pilot_y)
     directions, thresholds = found.directions.copy(), found.thresholds.copy()
-    errors = np.full(len(directions), np.inf)
-    most = 2 * config.points_per_unknown * passes.n
     for _ in range(config.tries):
         for i in range(len(directions)):
-            heights = x @ directions.T - thresholds
-            alone = np.flatnonzero((np.delete(heights, i, axis=1) < 0.0).all(axis=1))
-            near = alone[np.argsort(np.abs(heights[alone, i]))[:most]]
-            if not heights[near, i].any():
+            x, heights, labels = _next_to(passes, on, directions, thresholds, i, config)
+            if not heights.any():
                 continue  # points that coincide hold no plane
-            # Along what does not vary next to it (a ReLU that is off, say) a hyperplane stays.
             basis = tangent_basis(directions[i])
-            along = x[near] @ basis
-            _, spreads, axes = np.linalg.svd(along - along.mean(axis=0), full_matrices=False)
-            varies = spreads > len(near) * EPS * spreads[0]
-            basis = basis @ axes[varies].T
-            _, move = separating_shift(
-                heights[near, i], x[near] @ basis, on[near], move_threshold=True
-            )
+            _, move = separating_shift(heights, x @ basis, labels, move_threshold=True)
             normal = directions[i] - basis @ move[1:]
             length = float(np.linalg.norm(normal))
             directions[i] = normal / length
             thresholds[i] = (thresholds[i] + move[0]) / length
-            # A plane among m points of heights up to h is held to h / m for each number, along
-            # the direction in which they spread least.
-            reach = float(np.abs(heights[near, i]).max()) / max(len(near), 1)
-            errors[i] = passes.n * reach * np.sqrt(len(near)) / max(float(spreads[-1]), TINY)
-    return directions, thresholds, errors
+    return directions, thresholds
+
+
+def held_angles(
+    passes: Passes, found: UnitsFit, inputs: FloatArray, config: ThresholdConfig
+) -> FloatArray:
+    """Bound the angle by which each hyperplane can turn and explain the points next to it.
+
+    In the cut's own ``inputs`` ``(n, p)``; ``(k,)``. Infinite where one of them does not vary
+    next to the hyperplane, a ReLU that is off, say.
+    """
+    on = passes.base.is_on(passes.pilot_y)
+    errors = []
+    for i, direction in enumerate(found.directions):
+        x, heights, labels = _next_to(passes, on, found.directions, found.thresholds, i, config)
+        right = (heights > 0.0) == labels
+        errors.append(plane_freedom(direction, heights[right], x[right], inputs))
+    return np.array(errors)
+
+
+def _next_to(
+    passes: Passes,
+    on: BoolArray,
+    directions: FloatArray,
+    thresholds: FloatArray,
+    i: int,
+    config: ThresholdConfig,
+) -> tuple[FloatArray, FloatArray, BoolArray]:
+    """Return the points nearest to unit i where no other is on: they, their heights, labels."""
+    heights = passes.pilot_x @ directions.T - thresholds
+    alone = np.flatnonzero((np.delete(heights, i, axis=1) < 0.0).all(axis=1))
+    most = 2 * config.points_per_unknown * passes.n
+    near = alone[np.argsort(np.abs(heights[alone, i]))[:most]]
+    return passes.pilot_x[near], heights[near, i], on[near]
 
 
 def level_planes(
@@ -193,7 +215,7 @@ def _separating(
     rng: np.random.Generator,
     config: ThresholdConfig,
 ) -> tuple[FloatArray, float]:
-    """Return a hyperplane between two sets of points: unit normal, and its threshold.
+    """Return the hyperplane with the most room between two sets: unit normal, and threshold.
 
     Of each set ``size`` points begin; those that the hyperplane leaves on the wrong side join
     them, the farthest first, until there are none. Infinite: no hyperplane separates them.
@@ -204,23 +226,16 @@ def _separating(
         rng.choice(len(above), min(size, len(above)), replace=False),
         len(above) + rng.choice(len(below), min(size, len(below)), replace=False),
     ])  # fmt: skip
-    normal = above.mean(axis=0) - points.mean(axis=0)
-    normal = normal / max(float(np.linalg.norm(normal)), TINY)
-    cut = float(np.median(above @ normal))
-    touched = points.shape[1] + 1  # points that may lie on a hyperplane between the two
+    side = above.mean(axis=0) - points.mean(axis=0)
+    normal = side / max(float(np.linalg.norm(side)), TINY)
     for _ in range(config.rounds):
-        basis, heights = tangent_basis(normal), points[held] @ normal - cut
-        _, move = separating_shift(heights, points[held] @ basis, on[held], move_threshold=True)
-        moved = normal - basis @ move[1:]
-        length = max(float(np.linalg.norm(moved)), TINY)
-        normal, cut = moved / length, (cut + float(move[0])) / length
-        side = (points @ normal - cut) * np.where(on, 1.0, -1.0)
-        wrong = np.flatnonzero(side < 0.0)
-        old = np.isin(wrong, held)
-        if np.count_nonzero(old) > touched:
-            break  # nothing separates even these
-        if old.all():
+        found, cut, room = roomiest_plane(points[held], on[held])
+        if not room > 0.0:
+            break
+        normal = found
+        heights = (points @ normal - cut) * np.where(on, 1.0, -1.0)
+        wrong = np.flatnonzero(heights < 0.0)
+        if len(wrong) == 0:
             return normal, cut
-        fresh = wrong[~old]
-        held = np.union1d(held, fresh[np.argsort(side[fresh])[:size]])
+        held = np.union1d(held, wrong[np.argsort(heights[wrong])[:size]])
     return normal, np.inf
