@@ -79,8 +79,7 @@ def fit_cut(
     elif errors.max() > config.settled:
         open_ = int(np.count_nonzero(~np.isfinite(errors)))
         held = (
-            f"{open_} of them are free to turn: an input of the cut does not vary next to them, "
-            "which leaves its weight open"
+            f"an input of the cut does not vary next to {open_} of them: its weight stays open"
             if open_
             else f"those next to one of them let its direction turn by {errors.max():.2g} rad"
         )
