@@ -39,6 +39,7 @@ from unrelu.span.assumptions import (
 
 SAMPLES = 100  # the paper's, Figures 1 and 2
 AT = (20, 40, 60, 80, 90, 100)  # samples at which Figure 2 is tabulated
+TOGETHER = 12  # networks whose median rank is taken
 SHARE_DRAWS = 2_000  # inputs that tell the silent share to a per cent
 BITS = 200  # of multiple precision: N = 8
 
@@ -62,8 +63,8 @@ def analytic_rows(
     """
     h = np.random.default_rng([seed, 1]).standard_normal((samples, net.input_dim))
     on = []
-    for weights in net.weights:
-        h = h @ weights.T
+    for weights, bias in zip(net.weights, net.biases, strict=True):
+        h = h @ weights.T + bias
         on.append(h > 0)
         h = np.maximum(h, 0.0) if len(on) < len(net.weights) else h
     rows = np.tile(net.weights[-1][:1], (samples, 1))
@@ -88,6 +89,36 @@ def figure_1(seed: int, *, hidden: tuple[int, ...], relu_head: bool) -> dict[str
         "half": int(2 * rank >= hidden[0]),
         "silent": silent_share(net, draws=SHARE_DRAWS),
     }
+
+
+def drawn(init: str, dims: tuple[int, ...], seed: int) -> ReLUNetwork:
+    """Draw a network, Gaussian without biases or with them, or as torch draws its Linear."""
+    if init == "Gaussian, no biases":
+        return random_relu(dims, seed)
+    g = np.random.default_rng(seed)
+    pairs = list(pairwise(dims))
+    if init == "Gaussian weights and biases":
+        weights = [g.standard_normal((b, a)) / math.sqrt(a) for a, b in pairs]
+        return ReLUNetwork(weights, [g.standard_normal(b) for _, b in pairs])
+    weights = [g.uniform(-1.0, 1.0, (b, a)) / math.sqrt(a) for a, b in pairs]
+    return ReLUNetwork(weights, [g.uniform(-1.0, 1.0, b) / math.sqrt(a) for a, b in pairs])
+
+
+def reading(seed: int, *, init: str, relu_head: bool, samples: int) -> dict[str, Any]:
+    """Figure 1's [6, 3] over twelve networks, as one who repeats it might draw them.
+
+    Success: every sample with a gradient adds a direction, up to 80, in all twelve.
+    """
+    ranks, good = [], True
+    for number in range(TOGETHER):
+        own = seed * TOGETHER + number
+        net = drawn(init, (784, *THIN[0], 1), own)
+        rows = analytic_rows(net, samples, own, relu_head=relu_head)
+        ranks.append(rank_of(rows))
+        good &= ranks[-1] == min(int(rows.any(axis=1).sum()), THIN[0][0])
+    whole = sum(rank == THIN[0][0] for rank in ranks)
+    none = sum(rank == 0 for rank in ranks)
+    return {"success": good, "rank": float(np.median(ranks)), "full": whole, "none": none}
 
 
 def figure_2(seed: int, *, hidden: tuple[int, ...], adaptive: bool) -> dict[str, Any]:
@@ -226,6 +257,14 @@ ROWS = [
             range(30_000, 30_060 if h == THIN[0] else 30_012),
             {"success": 60 if h == THIN[0] else 12}, 60.0)
         for h in THIN for relu in (False, True)
+    ),
+    *(
+        Row(f"readings of figure 1, {_shape(THIN[0])}, {head}, {init}, {samples} gradients",
+            partial(reading, init=init, relu_head=head != "linear head", samples=samples),
+            range(30_500, 30_520), {}, 120.0)
+        for head in ("linear head", "ReLU on the output")
+        for init, samples in (("Gaussian, no biases", 100), ("Gaussian, no biases", 400),
+                              ("Gaussian weights and biases", 100), ("as torch draws", 100))
     ),
     *(
         Row(f"figure 2, {_shape(h)}, GradientsRandom{'Ada' if adaptive else ''}",

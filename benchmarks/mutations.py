@@ -3,7 +3,9 @@
 ``python -m benchmarks.mutations [paper ...]`` reads the rows ``MUTATIONS`` of
 ``benchmarks/mutations_PAPER.py``: ``(file, old, new, test)``. Each is made in a copy of the
 repository, where the one place of ``file`` that reads ``old`` is made to read ``new``, and
-``test`` must fail. Before that every test named must pass in the copy as it is.
+``test`` must fail. Before that every test named must pass in the copy as it is. Outcomes go to
+``benchmarks/results/mutations.jsonl``, from which the papers page tells them; rows that were
+tried before are left out unless ``--fresh`` asks for all.
 """
 
 from __future__ import annotations
@@ -18,12 +20,18 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+from benchmarks.records import load, record
+from benchmarks.report_common import markdown
 
 ROOT = Path(__file__).parent.parent
 COPIED = ("src", "tests", "benchmarks", "docs", "pyproject.toml", "README.md", "CONTRIBUTING.md")
 PREFIX = "mutations_"
+SUITE = "mutations"
 FAILED = 1  # of pytest: it ran, and some tests failed
-LONGEST = 240.0  # seconds; a broken loop may have no end, and is noticed too
+UNENDED = -1  # it was stopped
+LONGEST = 240.0  # seconds a test; a broken loop may have no end, and is noticed too
 Mutation = tuple[str, str, str, str]
 
 
@@ -61,47 +69,80 @@ def copied() -> Iterator[Path]:
 
 
 def outcome(copy: Path, tests: list[str]) -> int:
-    """Run tests in a copy; return pytest's status, that of a failure where they do not end."""
+    """Run tests in a copy; return pytest's status, or that they did not end."""
     paths = os.pathsep.join([str(copy / "src"), str(copy)])
     environment = os.environ | {"PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests]
+    limit = LONGEST * len(tests)
     try:
         return subprocess.run(
-            command, cwd=copy, env=environment, capture_output=True, check=False, timeout=LONGEST
+            command, cwd=copy, env=environment, capture_output=True, check=False, timeout=limit
         ).returncode
     except subprocess.TimeoutExpired:
-        return FAILED
+        return UNENDED
 
 
-def run(paper: str, copy: Path) -> int:
-    """Try a paper's mutations, print what became of each, and count those not noticed."""
-    rows = mutations(paper)
+def name_of(paper: str, row: Mutation) -> str:
+    """Return the name under which a mutation's outcome is on file."""
+    file, old, new, test = row
+    return f"{paper}: {file}: {old} -> {new}: {test}"
+
+
+def on_file(paper: str) -> dict[str, dict[str, Any]]:
+    """Return the outcomes of a paper's present rows, by name; of rows changed since, none."""
+    rows = load(SUITE)["rows"]
+    names = [name_of(paper, row) for row in mutations(paper)]
+    return {name: rows[name]["runs"][-1] for name in names if name in rows}
+
+
+def run(paper: str, copy: Path, *, fresh: bool) -> int:
+    """Try a paper's mutations, tell and record each, and count those on file not noticed."""
+    done = {} if fresh else on_file(paper)
+    rows = [row for row in mutations(paper) if name_of(paper, row) not in done]
     tests = sorted({test for *_, test in rows})
-    if outcome(copy, tests) != 0:
+    if tests and outcome(copy, tests) != 0:
         raise SystemExit(f"{paper}: a test fails before anything is changed")
-    unnoticed = 0
-    for file, old, new, test in rows:
+    for row in rows:
+        file, old, new, test = row
         path = copy / file
         before = path.read_text()
         path.write_text(mutated(before, old, new))
-        failed = outcome(copy, [test]) == FAILED
+        status = outcome(copy, [test])
         path.write_text(before)
-        unnoticed += not failed
-        told = "fails" if failed else "PASSES, though broken"
+        told = {FAILED: "fails", UNENDED: "does not end"}.get(status, "PASSES, though broken")
+        noticed = status in (FAILED, UNENDED)
+        record(SUITE, name_of(paper, row), {"success": noticed, "told": told})
         print(f"| {file} | `{old}` → `{new}` | {test.partition('::')[2]} | {told} |", flush=True)
-    print(f"{paper}: {len(rows) - unnoticed} of {len(rows)} noticed", flush=True)
-    return unnoticed
+    found = on_file(paper).values()
+    noticed_all = sum(run["success"] for run in found)
+    print(f"{paper}: {noticed_all} of {len(found)} noticed", flush=True)
+    return len(found) - noticed_all
+
+
+def table() -> str:
+    """Return, for each paper, how many mutations there are and what became of them."""
+    rows = []
+    for paper in papers():
+        found = list(on_file(paper).values())
+        noticed = sum(run["success"] for run in found)
+        unended = sum(run["told"] == "does not end" for run in found)
+        every = len(mutations(paper))
+        counts = (every, len(found), noticed, unended, len(found) - noticed)
+        rows.append([paper, *map(str, counts)])
+    header = ["paper", "mutations", "tried", "noticed", "of these without end", "not noticed"]
+    return markdown(header, rows)
 
 
 def main() -> None:
     known = papers()
     parser = argparse.ArgumentParser(prog="python -m benchmarks.mutations")
     parser.add_argument("papers", nargs="*", metavar="paper", help=f"of {', '.join(known)}")
+    parser.add_argument("--fresh", action="store_true", help="try again what is on file")
     options = parser.parse_args()
     if unknown := set(options.papers) - set(known):
         parser.error(f"no such paper: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     with copied() as copy:
-        unnoticed = sum(run(paper, copy) for paper in options.papers or known)
+        unnoticed = sum(run(paper, copy, fresh=options.fresh) for paper in options.papers or known)
     if unnoticed:
         raise SystemExit(1)
 

@@ -30,3 +30,16 @@ def test_a_place_that_is_not_there_or_not_alone_is_refused():
     for text in ("a * b", "a + b + c"):
         with pytest.raises(ValueError, match="times, not once"):
             mutations.mutated(text, "+", "-")
+
+
+def test_outcomes_are_told_of_present_rows_only(monkeypatch):
+    first, second, third = mutations.mutations("goel")[:3]
+    rows = {
+        mutations.name_of("goel", first): {"runs": [{"success": True, "told": "fails"}]},
+        mutations.name_of("goel", second): {"runs": [{"success": False, "told": "PASSES"}]},
+        mutations.name_of("goel", (*third[:3], "a test of old")): {"runs": [{"success": True}]},
+    }
+    monkeypatch.setattr(mutations, "load", lambda suite: {"rows": rows})
+    assert [run["success"] for run in mutations.on_file("goel").values()] == [True, False]
+    every = len(mutations.mutations("goel"))
+    assert f"| goel | {every} | 2 | 1 | 0 | 1 |" in mutations.table()

@@ -10,6 +10,7 @@ import pytest
 from unrelu.errors import InvalidInput
 from unrelu.modular import ModularResult, learn_modular
 from unrelu.result import RecoveryResult, Status
+from unrelu.thresholds.flat import plane_freedom, roomiest_plane
 
 
 @pytest.mark.parametrize("activation", ["sign", "relu"])
@@ -94,6 +95,62 @@ def test_a_cut_in_the_middle(seed: int, tmp_path: Path) -> None:
     assert isinstance(again, ModularResult)
     assert again.lower is None
     assert (again.predict(lower(fresh)) == result.predict(fresh)).all()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_cut_behind_two_layers(seed: int) -> None:
+    """Behind two layers of ReLUs inputs of the cut are often 0, and some weights stay open."""
+    rng = np.random.default_rng([seed, 43])
+    n, p, k = 6, 5, 3
+    w, b = rng.standard_normal((p, n)) / np.sqrt(n), rng.uniform(0.0, 0.5, p)
+    u, v = rng.standard_normal((p, p)) / np.sqrt(p), rng.standard_normal((k, p))
+    v /= np.linalg.norm(v, axis=1, keepdims=True)
+    single = rng.uniform(0.5, 1.5, k)
+
+    def lower(x: np.ndarray) -> np.ndarray:
+        return np.maximum(np.maximum(x @ w.T + b, 0.0) @ u.T + 0.5, 0.0)
+
+    t = np.quantile(lower(rng.standard_normal((100_000, n))) @ v.T, 0.98, axis=0)
+
+    def f(x: np.ndarray) -> np.ndarray:
+        units = (lower(x) @ v.T > t).astype(float)
+        return units @ single + units.prod(axis=1)
+
+    x, fresh = rng.standard_normal((100_000, n)), rng.standard_normal((20_000, n))
+    result = learn_modular(x, f(x), lower=lower, rng=0)
+    explained = result.message.partition(" explain ")[2].split(" of ")
+    assert explained[0] == explained[1].split()[0], result.message
+    # A unit's plane moves by about n / (count phi) = 5 / 5000, where 2 % of the mass lie beyond
+    # 0.4 inputs' height: 1e-3 of the labels.
+    assert np.mean(np.abs(result.predict(fresh) - f(fresh)) > 0.1) < 2e-3
+    if result.success:
+        gaps = np.linalg.norm(result.directions[:, None] - v[None], axis=2).min(axis=1)
+        assert gaps.max() < 0.05  # what the status promises
+    else:
+        assert result.status is Status.PARTIAL
+        assert "turn by" in result.message or "stays open" in result.message
+
+
+def test_the_freedom_of_a_plane() -> None:
+    """Points beside x_1 = 0 at heights +-h and abscissae +-s: it can turn by h / s."""
+    h, s = 0.1, 2.0
+    x = np.array([[h, s], [h, -s], [-h, s], [-h, -s]])
+    free = plane_freedom(np.array([1.0, 0.0]), x[:, 0], x, np.eye(2))
+    assert free == pytest.approx(h / s)
+    # In inputs of which the second is ten times smaller the same turn is ten times larger.
+    assert plane_freedom(np.array([1.0, 0.0]), x[:, 0], x, np.diag([1.0, 10.0])) == (
+        pytest.approx(10.0 * h / s)
+    )
+    flat = x * [1.0, 0.0]
+    assert plane_freedom(np.array([1.0, 0.0]), flat[:, 0], flat, np.eye(2)) == np.inf
+
+
+def test_a_plane_that_touches_does_not_separate() -> None:
+    x = np.array([[0.0, 0.0], [0.0, 1.0], [0.0, -1.0], [1.0, 3.0]])
+    assert roomiest_plane(x, np.array([True, False, False, False]))[2] == 0.0
+    normal, cut, room = roomiest_plane(x, np.array([False, False, False, True]))
+    assert room > 0.0
+    assert ((x @ normal - cut) * [-1, -1, -1, 1] >= room * (1.0 - 1e-9)).all()
 
 
 def test_a_trunk_learned_by_another_method() -> None:

@@ -9,16 +9,23 @@ With Gaussian x the cut may be the lowest layer. A cut in the middle has inputs 
 are not Gaussian; h is known, or was learned by another method from other labels (a second
 output that shares the trunk, say), and the units are found in z.
 
-===========================================  ==========================================
-Appendix E, cut at the lowest layer          ``unrelu.thresholds.union.fit_union``
-Appendix E, Remark 1: a cut at depth l       ``unrelu.thresholds.cut.fit_cut``
-the property ``E[prod X] / E[X] < mu^|S|-1``  measured: ``overlap`` of ``ModularResult``
-"one would be left with learning P"          :func:`learn_modular`, a polynomial of the units
-===========================================  ==========================================
+============================================  ==========================================
+Appendix E, cut at the lowest layer           ``unrelu.thresholds.union.fit_union``; test
+                                              test_both_parts_are_learned
+Appendix E, Remark 1: a cut at depth l        ``unrelu.thresholds.cut.fit_cut``; tests
+                                              test_a_cut_in_the_middle,
+                                              test_a_cut_behind_two_layers,
+                                              test_a_trunk_learned_by_another_method
+the property ``E[prod X] / E[X] < mu^|S|-1``  measured: ``overlap`` of ``ModularResult``; test
+                                              test_a_cut_in_the_middle
+"one would be left with learning P"           :func:`learn_modular`, a polynomial of the units;
+                                              test test_both_parts_are_learned
+============================================  ==========================================
 
-Deviations: Remark 1's robust algorithm is left open by the paper; ``fit_cut`` starts at the
-levels of f and separates next to each unit. Tests: test_both_parts_are_learned (lowest layer),
-test_a_cut_in_the_middle (known h), test_a_trunk_learned_by_another_method.
+Deviations: Remark 1's robust algorithm is left open by the paper; ``fit_cut`` separates each level
+of f from c_0, then the labels next to each unit. Neither the remark nor the labels promise the
+weights of a unit on inputs that do not vary next to its hyperplane (outputs of ReLUs that are
+off there): the units may then explain every sample, and the status is PARTIAL.
 """
 
 from __future__ import annotations
@@ -275,7 +282,10 @@ def _cut_layer(
     cfg = ThresholdConfig() if config is None else config
     behind = _Through(samples, h)
     passes = Passes(behind, lambda labels: labels, cfg)
-    fit = fit_cut(passes, rng=as_generator(rng), config=cfg, watch=as_progress(progress))
+    fit = fit_cut(
+        passes, rng=as_generator(rng), config=cfg, watch=as_progress(progress),
+        inputs=behind.inverse,
+    )  # fmt: skip
     result = LowestLayerResult(
         status=fit.status,
         message=fit.message,

@@ -13,6 +13,7 @@ from unrelu.thresholds.landscape import (
     apply_tensor,
     contract,
     joint_objective,
+    landscape_objective,
     minimise_joint,
     minimise_landscape,
     minimise_simultaneous,
@@ -81,6 +82,25 @@ def test_every_minimum_of_the_landscape_is_a_unit(order: int, seed: int) -> None
             continue
         # The optimiser's gradient tolerance is 1e-10 relative; curvature is of order one.
         assert np.abs(units @ found).max() == pytest.approx(1.0, abs=1e-8)
+
+
+@pytest.mark.parametrize("order", [3, 4])
+def test_gradient_and_hessian_of_the_landscape(order: int) -> None:
+    rng = np.random.default_rng(order)
+    tensor = power_sum(rng.standard_normal((5, 4)), rng.standard_normal(5), order)
+    u, h = rng.standard_normal(4), 1e-6
+    value, gradient, hessian = landscape_objective(tensor, u, penalty=1.7)
+    excess = float(u @ u - 1.0)
+    assert value == pytest.approx(-apply_tensor(tensor, u) + 1.7 * excess**2)
+    moved = [
+        [landscape_objective(tensor, u + s * h * e, penalty=1.7) for s in (1.0, -1.0)]
+        for e in np.eye(4)
+    ]
+    # Central differences at 1e-6: third derivatives of about 100 times 1e-12, rounding 1e-9.
+    slopes = [(ahead[0] - behind[0]) / (2 * h) for ahead, behind in moved]
+    assert gradient == pytest.approx(np.array(slopes), rel=1e-6, abs=1e-6)
+    bends = np.array([(ahead[1] - behind[1]) / (2 * h) for ahead, behind in moved])
+    assert hessian == pytest.approx(bends, rel=1e-6, abs=1e-6)
 
 
 @pytest.mark.parametrize("which", ["simultaneous", "printed", "joint3", "joint4"])

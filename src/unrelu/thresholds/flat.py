@@ -20,7 +20,14 @@ from unrelu.core.noise import RARE
 from unrelu.thresholds.config import EPS
 from unrelu.thresholds.slab import tangent_basis
 
-__all__ = ["bent_units", "lie_apart", "separating_shift", "split_in_two"]
+__all__ = [
+    "bent_units",
+    "lie_apart",
+    "plane_freedom",
+    "roomiest_plane",
+    "separating_shift",
+    "split_in_two",
+]
 
 
 def separating_shift(
@@ -62,6 +69,68 @@ def separating_shift(
     if solved.x is None:
         return np.inf, np.zeros(count)
     return float(solved.fun or 0.0) * scale, np.asarray(solved.x[:count]) * scale
+
+
+def roomiest_plane(points: FloatArray, on: BoolArray) -> tuple[FloatArray, float, float]:
+    """Find the hyperplane ``w . x = c`` with the most room between two sets of points.
+
+    A linear program: the room is measured where ``|w_i| <= 1`` for all i. Touching is not
+    separating: inputs that are often 0 have hyperplanes through most of the points.
+
+    Returns
+    -------
+    Unit normal ``(n,)``, threshold, and the room on either side, 0 where nothing separates them.
+    """
+    m, n = points.shape
+    sign = np.where(on, 1.0, -1.0)[:, None]
+    # sign (w.x - c) >= room
+    solved = scipy.optimize.linprog(
+        np.append(np.zeros(n + 1), -1.0),
+        A_ub=np.hstack([-sign * points, sign, np.ones((m, 1))]),
+        b_ub=np.zeros(m),
+        bounds=[(-1.0, 1.0)] * n + [(None, None), (0.0, None)],
+        method="highs",
+    )
+    if solved.x is None or not (length := float(np.linalg.norm(solved.x[:n]))) > 0.0:
+        return np.zeros(n), 0.0, 0.0
+    return np.asarray(solved.x[:n]) / length, float(solved.x[n]) / length, -solved.fun / length
+
+
+def plane_freedom(
+    direction: FloatArray, heights: FloatArray, x: FloatArray, inputs: FloatArray
+) -> float:
+    """Bound the angle by which a hyperplane can turn and leave every point on its side.
+
+    Parameters
+    ----------
+    direction, heights
+        Unit normal ``(n,)``, and of the points over it ``(m,)``.
+    x
+        The points, ``(m, n)``.
+    inputs
+        Rows that undo a whitening, ``(n, p)``: the angle is that of ``direction @ inputs``.
+
+    Returns
+    -------
+    The length of the box around all such normals, whose component along ``direction`` is 1;
+    infinite where some coordinate of them has no bound.
+    """
+    basis = tangent_basis(direction)
+    sign = np.where(heights > 0.0, 1.0, -1.0)[:, None]
+    # sign (h + a.s - c) >= 0 for the normal direction + basis a
+    matrix = -sign * np.column_stack([x @ basis, -np.ones(len(x))])
+    free = [(None, None)] * matrix.shape[1]
+    total = 0.0
+    for column in (basis.T @ inputs).T:
+        widths = []
+        for side in (1.0, -1.0):
+            solved = scipy.optimize.linprog(
+                np.append(side * column, 0.0), A_ub=matrix, b_ub=np.abs(heights), bounds=free,
+                method="highs",
+            )  # fmt: skip
+            widths.append(-float(solved.fun) if solved.status == 0 else np.inf)
+        total += max(widths) ** 2
+    return float(np.sqrt(total) / np.linalg.norm(direction @ inputs))
 
 
 def bent_units(

@@ -30,6 +30,7 @@ __all__ = [
     "apply_tensor",
     "contract",
     "joint_objective",
+    "landscape_objective",
     "minimise_joint",
     "minimise_landscape",
     "minimise_simultaneous",
@@ -79,8 +80,25 @@ def apply_tensor(tensor: FloatArray, vector: FloatArray) -> float:
     return float(contract(tensor, vector, tensor.ndim))
 
 
+def landscape_objective(
+    tensor: FloatArray, u: FloatArray, *, penalty: float
+) -> tuple[float, FloatArray, FloatArray]:
+    """Return ``G(u) = -T(u, ..., u) + lambda (|u|^2 - 1)^2``, its gradient and its Hessian."""
+    q, excess = tensor.ndim, float(u @ u - 1.0)
+    bend = contract(tensor, u, q - 2)
+    slope = bend @ u
+    value = -float(slope @ u) + penalty * excess**2
+    gradient = -q * slope + 4.0 * penalty * excess * u
+    hessian = (
+        -q * (q - 1) * bend
+        + 4.0 * penalty * excess * np.eye(len(u))
+        + 8.0 * penalty * np.outer(u, u)
+    )
+    return value, np.asarray(gradient), np.asarray(hessian)
+
+
 def minimise_landscape(tensor: FloatArray, start: FloatArray, *, penalty: float) -> FloatArray:
-    """Minimise ``G(u) = -T(u, ..., u) + lambda (|u|^2 - 1)^2`` by a trust-region Newton.
+    """Minimise :func:`landscape_objective` by a trust-region Newton.
 
     Parameters
     ----------
@@ -96,31 +114,11 @@ def minimise_landscape(tensor: FloatArray, start: FloatArray, *, penalty: float)
     -------
     The minimiser, scaled to unit length.
     """
-    q = tensor.ndim
-    identity = np.eye(len(start))
-
-    def value(u: FloatArray) -> float:
-        return -apply_tensor(tensor, u) + penalty * float(u @ u - 1.0) ** 2
-
-    def gradient(u: FloatArray) -> FloatArray:
-        slope: FloatArray = (
-            -q * contract(tensor, u, q - 1) + 4.0 * penalty * float(u @ u - 1.0) * u
-        )
-        return slope
-
-    def hessian(u: FloatArray) -> FloatArray:
-        curvature: FloatArray = (
-            -q * (q - 1) * contract(tensor, u, q - 2)
-            + 4.0 * penalty * float(u @ u - 1.0) * identity
-            + 8.0 * penalty * np.outer(u, u)
-        )
-        return curvature
-
     found = scipy.optimize.minimize(
-        value,
+        lambda u: landscape_objective(tensor, u, penalty=penalty)[0],
         start,
-        jac=gradient,
-        hess=hessian,
+        jac=lambda u: landscape_objective(tensor, u, penalty=penalty)[1],
+        hess=lambda u: landscape_objective(tensor, u, penalty=penalty)[2],
         method="trust-exact",
         options={"gtol": np.sqrt(np.finfo(np.float64).eps) * penalty, "maxiter": 500},
     )

@@ -26,9 +26,18 @@ a product, and no more is looked at.
 Paper to code
 -------------
 ===========================  ========================================================
-Algorithm 3                  :func:`recover_binary_layer`, ``unrelu.thresholds.graph``
-Theorem 9                    the same graph on log f
-Theorem 10                   :func:`recover_even_layer`
+Algorithm 3                  ``unrelu.thresholds.printed.construct_correlation_graph``; in
+                             practice :func:`recover_binary_layer`; deviates: correlations are
+                             normalised, the cut is Otsu's; tests test_theorem_8,
+                             test_algorithm_3_cuts_at_rho_and_so_depends_on_the_scale_of_f
+Theorem 8, D.1               ``unrelu.thresholds.printed.correlations_of``; in practice the
+                             same function; test
+                             test_correlations_have_the_closed_form_of_d_1
+Theorem 9, D.2               ``unrelu.thresholds.printed.exponential_objective``; in practice
+                             the same graph on log f; deviates: the objective has no maximum;
+                             tests test_theorem_9,
+                             test_the_objective_of_theorem_9_has_no_maximum
+Theorem 10, D.3              :func:`recover_even_layer`; test test_theorem_10
 ===========================  ========================================================
 
 Deviations
