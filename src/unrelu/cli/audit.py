@@ -174,9 +174,9 @@ def audit(
         rate, expected = given_rate(), sum(plan.queries) // 2
         with show_progress(quiet=quiet, oracle=oracle, expected=expected, rate=rate) as progress:
             found = run_audit(
-                oracle, rng=seed, domain=attack.domain, attack=attack, plan=plan, rate=rate,
-                image_shape=shape, examples=shown, progress=progress, command=_command(),
-                name=target, config=AuditConfig(seconds=patience),
+                oracle, rng=seed, domain=attack.domain, attack=attack, look=attack.look,
+                plan=plan, rate=rate, image_shape=shape, examples=shown, progress=progress,
+                command=_command(), name=target, config=AuditConfig(seconds=patience),
             )  # fmt: skip
         replace_file(out, render_page(found).encode())
         if as_json:
