@@ -55,13 +55,14 @@ RelativeOption = Annotated[
 ]  # fmt: skip
 DomainOption = Annotated[
     str,
-    typer.Option("--domain", help="Where inputs may lie: all, nonnegative, or LOW,HIGH for a "
-                 "box.", rich_help_panel=ATTACK_PANEL),
+    typer.Option("--domain", metavar="WHERE", help="Where inputs may lie: all, nonnegative, or "
+                 "LOW,HIGH for a box.", rich_help_panel=ATTACK_PANEL),
 ]  # fmt: skip
 AnswersOption = Annotated[
     Answers,
-    typer.Option("--answers", help="How to read the answers: as values, as probabilities, or as "
-                 "labels, where only the index of the largest output is used.",
+    typer.Option("--answers", metavar="KIND", help="How to read the answers: as values, as "
+                 "probabilities, or as labels, where only the index of the largest output is "
+                 "used.",
                  rich_help_panel=ATTACK_PANEL),
 ]  # fmt: skip
 
