@@ -142,6 +142,17 @@ def test_steps_are_told_from_coarse_answers():
         ).locally_constant
 
 
+def test_a_network_that_is_flat_at_most_inputs_is_no_tree():
+    # One unit that is off at nine inputs of ten: 16 points show a slope at one or two.
+    network = ReLUNetwork([np.eye(1, 6), np.ones((1, 1))], [np.array([-1.3]), np.zeros(1)])
+    sloped = 0
+    for seed in range(20):
+        found = diagnose(network, rng=seed)
+        sloped += found.kind != "constant"
+        assert not found.locally_constant, seed
+    assert sloped > 10
+
+
 def test_growth_far_out():
     w, u = net(0, 20, 10, 4).weights
     assert diagnose(net(0)).growth == pytest.approx(1.0, abs=0.3)

@@ -242,9 +242,7 @@ def _quietest(middle: FloatArray, ends: FloatArray, options: DiagnosisConfig) ->
     A network may be flat around many inputs; those around which it is not tell
     the noise, where there are some.
     """
-    steps = np.asarray(options.steps)
-    small = (steps <= options.small[1]) & (steps >= options.small[0])
-    lively = (ends[small] != middle).any(axis=(1, 3)).all(axis=0)
+    lively = _lively(middle, ends, options)
     if np.count_nonzero(lively) >= 3:
         middle, ends = middle[lively], ends[:, :, lively]
     moved = (ends != middle).any(axis=(1, 3)).mean(axis=1) > 0.5
@@ -255,6 +253,13 @@ def _quietest(middle: FloatArray, ends: FloatArray, options: DiagnosisConfig) ->
     least = float(medians[moved].min())
     # Steps as quiet as the quietest, but for chance, tell the same: their mean is steadier.
     return float(medians[moved & (medians <= 2.0 * least)].mean())
+
+
+def _lively(middle: FloatArray, ends: FloatArray, options: DiagnosisConfig) -> BoolArray:
+    """Return which points lie on no flat part: all small steps move the answer, ``(points,)``."""
+    steps = np.asarray(options.steps)
+    small = (steps <= options.small[1]) & (steps >= options.small[0])
+    return np.asarray((ends[small] != middle).any(axis=(1, 3)).all(axis=0))
 
 
 def _as_log_odds(
@@ -328,9 +333,10 @@ def _locally_constant(
     """Whether small steps change nothing, and where anything changes, it jumps.
 
     Answers on a coarse grid do not change with small steps either; but where
-    most of them do not, the others change by one unit of the grid.
+    most of them do not, the others change by one unit of the grid. A network may be
+    flat at most points, too; but a single one at which it is not shows a slope, not a jump.
     """
-    if len(np.unique(middle, axis=0)) < 2:
+    if len(np.unique(middle, axis=0)) < 2 or _lively(middle, ends, options).any():
         return False
     change: FloatArray = np.abs(ends - middle).max(axis=(1, 3))  # (steps, points)
     still = np.mean(change == 0, axis=1)

@@ -31,7 +31,21 @@ def run(*words: str, code: int = 0):
 def commands() -> list[list[str]]:
     return [
         [],
-        *([c] for c in ("demo", "doctor", "extract", "audit", "span", "serve", "ledger")),
+        *(
+            [c]
+            for c in (
+                "demo",
+                "doctor",
+                "extract",
+                "learn",
+                "audit",
+                "span",
+                "obfuscate",
+                "serve",
+                "ledger",
+                "targets",
+            )
+        ),
         *(["targets", c] for c in ("list", "check")),
         *(["ledger", c] for c in ("show", "verify", "export", "prune")),
     ]
@@ -49,6 +63,10 @@ def test_help_fits_eighty_columns(words, monkeypatch):
     assert max(map(len, text.splitlines())) <= 80
     assert "[[" not in text
     assert "every  " not in text  # brackets that were taken for markup
+    assert "(or  " not in text
+    # Words of people: no Python types, no name cut off, nothing behind a flag.
+    for word in ("range>", "<bool>", "list[", "…", "python -m"):
+        assert word not in text, word
 
 
 def test_doctor_speaks_to_people_on_stderr_and_to_machines_on_stdout():

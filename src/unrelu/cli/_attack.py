@@ -55,13 +55,14 @@ RelativeOption = Annotated[
 ]  # fmt: skip
 DomainOption = Annotated[
     str,
-    typer.Option("--domain", help="Where inputs may lie: all, nonnegative, or LOW,HIGH for a "
-                 "box.", rich_help_panel=ATTACK_PANEL),
+    typer.Option("--domain", metavar="WHERE", help="Where inputs may lie: all, nonnegative, or "
+                 "LOW,HIGH for a box.", rich_help_panel=ATTACK_PANEL),
 ]  # fmt: skip
 AnswersOption = Annotated[
     Answers,
-    typer.Option("--answers", help="How to read the answers: as values, as probabilities, or as "
-                 "labels, where only the index of the largest output is used.",
+    typer.Option("--answers", metavar="KIND", help="How to read the answers: as values, as "
+                 "probabilities, or as labels, where only the index of the largest output is "
+                 "used.",
                  rich_help_panel=ATTACK_PANEL),
 ]  # fmt: skip
 
@@ -125,8 +126,9 @@ class Attack:
             return "values"
         return "probabilities" if self.answers is Answers.PROBABILITIES else "auto"
 
-    def planned(self, plan: ExtractionPlan) -> ExtractionPlan:
-        """Return the plan with the method that the options ask for, if they do."""
+    def look(self, oracle: Oracle, rng: RandomState) -> ExtractionPlan:
+        """Look at the target; returns a plan with the method that the options ask for, if any."""
+        plan = plan_extraction(oracle, domain=self.domain, answers=self.reading, rng=rng)
         if self.epsilon is not None:
             return plan.for_method("learn_from_queries", "as --epsilon says", self.epsilon)
         if self.depth is not None:
@@ -167,6 +169,4 @@ def look(oracle: Oracle, attack: Attack, seed: int, *, quiet: bool) -> Extractio
     with show_progress(quiet=quiet, oracle=oracle) as progress:
         if progress is not None:
             progress.update("looking", 0, None)
-        return attack.planned(
-            plan_extraction(oracle, domain=attack.domain, answers=attack.reading, rng=seed)
-        )
+        return attack.look(oracle, seed)

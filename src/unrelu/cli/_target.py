@@ -49,14 +49,15 @@ _cost = functools.partial(_option, rich_help_panel=COST_PANEL)
 _http = functools.partial(_option, rich_help_panel=HTTP_PANEL)
 SHARED = (
     _target("shape", str | None, None, "Shape of one input, such as 28,28 or 1,3,32,32.",
+            metavar="SIZES",
             show_default="as the target says, or flat"),
     _target("scale", str, "1", "Ask the target at SCALE times x: 255 for pixels, or one number a "
-            "feature: 1,0.001,250."),
+            "feature: 1,0.001,250.", metavar="SCALE"),
     _target("data", str | None, None, "Rows like those the model is meant for (.npy, .csv, "
             ".parquet): they tell where inputs lie and in which units.",
-            show_default="found by asking"),
-    _target("input_range", str | None, None, "LOW,HIGH of what the target takes; nothing outside "
-            "is sent.", "--range", show_default="no limits"),
+            show_default="found by asking", metavar="FILE"),
+    _target("input_range", str | None, None, "What the target takes; nothing outside is sent.",
+            "--range", show_default="no limits", metavar="LOW,HIGH"),
     _target("output_name", str | None, None, "Output to read, or method (scikit-learn).",
             show_default="the scores"),
     _target("name", str | None, None, "Name of the target in the ledger; change it when the "
@@ -67,20 +68,23 @@ SHARED = (
     _cost("store_points", bool, False, "Keep the points in the ledger too, for unrelu ledger "
           "export.", "--store-points"),
     _cost("batch", int, 4096, "Send at most this many queries in one request.", min=1),
-    _http("protocol", str, "auto", f"One of {', '.join(PROTOCOLS)}."),
-    _http("request", str | None, None, "JSON with {{x}} for the rows, {{row}} for a single "
-          "one, or \"{{png}}\" for a single picture (base64)."),
-    _http("answer", str | None, None, "Where the answers are, such as '$.outputs[0].scores'."),
+    _http("protocol", str, "auto", f"One of {', '.join(PROTOCOLS)}.", metavar="NAME"),
+    _http("request", str | None, None, "With {{x}} for the rows, {{row}} for a single one, or "
+          "\"{{png}}\" for a single picture (base64).", metavar="JSON"),
+    _http("answer", str | None, None, "Where the answers are, such as '$.outputs[0].scores'.",
+          metavar="PATH"),
     _http("token_env", str | None, None, "Environment variable with a bearer token.",
+          metavar="VARIABLE",
           envvar="UNRELU_TOKEN_ENV"),
-    _http("header_env", list[str] | None, None, "HEADER=VARIABLE, a header's value from the "
-          "environment."),
+    _http("header_env", list[str] | None, None, "A header's value from the environment.",
+          metavar="HEADER=VARIABLE"),
     _http("datatype", str | None, None, "KServe: FP64, FP32 or FP16.",
-          show_default="as the server says"),
+          show_default="as the server says", metavar="TYPE"),
     _http("rate", str | None, None, "Send at most so many queries, retries too: 50/s, 1000/min.",
+          metavar="RATE",
           envvar="UNRELU_RATE", show_default="no limit"),
     _http("concurrency", int, 4, "Keep at most this many requests in flight.", min=1),
-    _http("timeout", float, 60.0, "Give one request at most so many seconds."),
+    _http("timeout", float, 60.0, "Give one request at most this long.", metavar="SECONDS"),
     _http("retries", int, 8, "Send a failed request again so many times at most.", min=0),
 )  # fmt: skip
 """The options of every command that opens a target."""

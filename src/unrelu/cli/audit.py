@@ -73,7 +73,7 @@ ReportOption = Annotated[
 ]  # fmt: skip
 ImageOption = Annotated[
     str | None,
-    typer.Option("--image", help="Inputs are images of HEIGHT,WIDTH.",
+    typer.Option("--image", metavar="HEIGHT,WIDTH", help="Inputs are images of this size.",
                  show_default="as the shape says", rich_help_panel=TARGET_PANEL),
 ]  # fmt: skip
 ExamplesOption = Annotated[
@@ -100,8 +100,9 @@ CompareOption = Annotated[
 
 PatienceOption = Annotated[
     float | None,
-    typer.Option("--patience", min=0.0, help="Give each defence that is tried on the clone so "
-                 "many seconds of computing; one that takes longer is shown as unknown.",
+    typer.Option("--patience", min=0.0, metavar="SECONDS", help="Give each defence that "
+                 "is tried on the clone so much computing; one that takes longer is shown as "
+                 "unknown.",
                  show_default="until each is done", rich_help_panel=COST_PANEL),
 ]  # fmt: skip
 TargetArgument = Annotated[
@@ -114,8 +115,8 @@ TargetsOption = Annotated[
 ]  # fmt: skip
 SchedulerOption = Annotated[
     str | None,
-    typer.Option("--scheduler", help="Address of a dask scheduler for --targets, such as "
-                 "tcp://host:8786.", show_default="this machine's cores",
+    typer.Option("--scheduler", metavar="ADDRESS", help="Address of a dask scheduler for "
+                 "--targets, such as tcp://host:8786.", show_default="this machine's cores",
                  rich_help_panel=TARGET_PANEL),
 ]  # fmt: skip
 
@@ -174,9 +175,9 @@ def audit(
         rate, expected = given_rate(), sum(plan.queries) // 2
         with show_progress(quiet=quiet, oracle=oracle, expected=expected, rate=rate) as progress:
             found = run_audit(
-                oracle, rng=seed, domain=attack.domain, attack=attack, plan=plan, rate=rate,
-                image_shape=shape, examples=shown, progress=progress, command=_command(),
-                name=target, config=AuditConfig(seconds=patience),
+                oracle, rng=seed, domain=attack.domain, attack=attack, look=attack.look,
+                plan=plan, rate=rate, image_shape=shape, examples=shown, progress=progress,
+                command=_command(), name=target, config=AuditConfig(seconds=patience),
             )  # fmt: skip
         replace_file(out, render_page(found).encode())
         if as_json:

@@ -36,6 +36,7 @@ class Model(enum.StrEnum):
 DataArgument = Annotated[
     Path,
     typer.Argument(
+        metavar="DATA",
         help="A folder of *.parquet, *.npz or x*.npy/y*.npy files, one such file, or an x.npy "
         "file (with --labels).",
         show_default=False,
@@ -43,13 +44,21 @@ DataArgument = Annotated[
 ]
 ModelOption = Annotated[
     Model,
-    typer.Option("--model", help="Assume that this labelled the samples.", envvar="UNRELU_MODEL"),
+    typer.Option(
+        "--model",
+        metavar="MODEL",
+        help="What labelled the samples: a network, a network's lowest-layer, or halfspaces.",
+        envvar="UNRELU_MODEL",
+    ),
 ]
 LabelsOption = Annotated[
     Path | None, typer.Option("--labels", help="File with the labels of an x.npy file.")
 ]
 TargetOption = Annotated[
-    str, typer.Option("--target", help="Column of Parquet files that holds the labels.")
+    str,
+    typer.Option(
+        "--target", metavar="COLUMN", help="Column of Parquet files that holds the labels."
+    ),
 ]
 WidthOption = Annotated[
     int | None,
@@ -65,14 +74,14 @@ OrderOption = Annotated[
         show_default="stacked moments",
     ),
 ]
-PolishOption = Annotated[
-    bool, typer.Option("--polish/--no-polish", help="Refine on the samples themselves.")
+NoPolishOption = Annotated[
+    bool, typer.Option("--no-polish", help="Do not refine on the samples themselves.")
 ]
-CheckGaussianOption = Annotated[
+AnyInputsOption = Annotated[
     bool,
     typer.Option(
-        "--check-gaussian/--no-check-gaussian",
-        help="For a network: refuse inputs that are clearly not Gaussian.",
+        "--no-check-gaussian",
+        help="For a network: take inputs that are clearly not Gaussian, too.",
     ),
 ]
 ActivationOption = Annotated[
@@ -100,8 +109,8 @@ def learn(
     target: TargetOption = "y",
     width: WidthOption = None,
     order: OrderOption = None,
-    polish: PolishOption = True,
-    check_gaussian: CheckGaussianOption = True,
+    no_polish: NoPolishOption = False,
+    any_inputs: AnyInputsOption = False,
     activation: ActivationOption = "relu",
     threshold: ThresholdOption = None,
     kind: KindOption = "intersection",
@@ -123,7 +132,7 @@ def learn(
     with friendly(), show_progress(quiet=quiet) as progress:
         check_out(out)
         result = _learn(
-            data, model, labels, target, width, order, polish, check_gaussian, activation,
+            data, model, labels, target, width, order, not no_polish, not any_inputs, activation,
             threshold, kind, jobs, seed, progress,
         )  # fmt: skip
     with friendly():

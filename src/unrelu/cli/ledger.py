@@ -12,10 +12,11 @@ import typer
 
 from unrelu._files import write_tensors
 from unrelu.cli._common import JsonOption, console, friendly, print_json
+from unrelu.cli._help import add_command, new_group
 from unrelu.errors import InvalidInput
 from unrelu.ledger import Ledger
 
-app = typer.Typer(no_args_is_help=True, help="Show, verify, export or prune a ledger of answers.")
+app = new_group(help="Show, verify, export or prune a ledger of answers.")
 PathArgument = Annotated[
     Path, typer.Argument(metavar="FILE", help="The ledger file.", show_default=False)
 ]
@@ -25,7 +26,7 @@ OracleOption = Annotated[
 ]
 
 
-@app.command()
+@add_command(app)
 def show(path: PathArgument, as_json: JsonOption = False) -> None:
     """Tell what the ledger holds, and how large it is."""
     with friendly(), Ledger(path, read_only=True) as book:
@@ -48,7 +49,7 @@ def show(path: PathArgument, as_json: JsonOption = False) -> None:
             console.print(f"    {stage:<16}{count:>12,}", markup=False)
 
 
-@app.command()
+@add_command(app)
 def verify(path: PathArgument, as_json: JsonOption = False) -> None:
     """Check the file's structure and every answer's checksum."""
     with friendly(), Ledger(path, read_only=True) as book:
@@ -64,7 +65,7 @@ def verify(path: PathArgument, as_json: JsonOption = False) -> None:
         raise typer.Exit(1)
 
 
-@app.command()
+@add_command(app)
 def export(
     path: PathArgument,
     out: Annotated[
@@ -98,7 +99,7 @@ def export(
     console.print(f"{len(x):,} points written to {out}", markup=False)
 
 
-@app.command()
+@add_command(app)
 def prune(
     path: PathArgument,
     oracle: OracleOption = None,

@@ -9,6 +9,7 @@ import typer
 from unrelu._version import __version__
 from unrelu.cli import ledger, reproduce, targets
 from unrelu.cli._common import takes_target
+from unrelu.cli._help import add_command, new_group
 from unrelu.cli.audit import audit
 from unrelu.cli.demo import demo
 from unrelu.cli.doctor import doctor
@@ -18,13 +19,7 @@ from unrelu.cli.obfuscate import obfuscate
 from unrelu.cli.serve import serve
 from unrelu.cli.span import span
 
-app = typer.Typer(
-    name="unrelu",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = new_group(name="unrelu", pretty_exceptions_enable=False)
 
 
 def _version(wanted: bool) -> None:
@@ -47,14 +42,17 @@ def unrelu(
     """
 
 
-app.command()(demo)
-app.command()(takes_target(doctor))
-app.command()(takes_target(extract))
-app.command()(learn)
-app.command()(takes_target(span))
-app.command()(takes_target(obfuscate))
-app.command()(takes_target(audit))
-app.command()(takes_target(serve))
+for command in (
+    demo,
+    takes_target(doctor),
+    takes_target(extract),
+    learn,
+    takes_target(span),
+    takes_target(obfuscate),
+    takes_target(audit),
+    takes_target(serve),
+):
+    add_command(app)(command)
 app.add_typer(targets.app, name="targets")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(reproduce.app, name="reproduce")
@@ -62,4 +60,4 @@ app.add_typer(reproduce.app, name="reproduce")
 
 def run() -> None:
     """Entry point of the ``unrelu`` command."""
-    app()
+    app(prog_name="unrelu")

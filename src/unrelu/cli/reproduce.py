@@ -15,6 +15,7 @@ import typer
 
 import unrelu
 from unrelu.cli._common import friendly
+from unrelu.cli._help import new_group
 from unrelu.errors import InvalidInput
 
 __all__ = ["app"]
@@ -22,7 +23,7 @@ __all__ = ["app"]
 FIGURES = "benchmarks.span_figures"
 CHECKOUT = Path(unrelu.__file__).parents[2]
 
-app = typer.Typer(no_args_is_help=True, help="Repeat a paper's experiments (from a checkout).")
+app = new_group(help="Repeat a paper's experiments (from a checkout).")
 
 
 @app.callback()

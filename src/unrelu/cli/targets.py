@@ -7,7 +7,6 @@ import time
 from typing import Any
 
 import numpy as np
-import typer
 
 from unrelu.cli._common import (
     InputDimOption,
@@ -20,19 +19,20 @@ from unrelu.cli._common import (
     takes_target,
 )
 from unrelu.cli._config import find_config, named_targets
+from unrelu.cli._help import add_command, new_group
 from unrelu.ledger import redact
 from unrelu.oracles import Oracle
 from unrelu.oracles.http import HTTPOracle
 
 __all__ = ["app"]
 
-app = typer.Typer(help="Show the targets of unrelu.toml, and try one.", no_args_is_help=True)
+app = new_group(help="Show the targets of unrelu.toml, and try one.")
 _SHOWN = 400  # characters of a request or an answer that a person reads
 
 
-@app.command("list")
+@add_command(app, "list")
 def list_targets(as_json: JsonOption = False) -> None:
-    """Name the targets that unrelu.toml (or [tool.unrelu] in pyproject.toml) describes."""
+    """Name the targets that unrelu.toml (or pyproject.toml) describes."""
     with friendly():
         path, targets = find_config(), named_targets()
         if as_json:
@@ -102,4 +102,4 @@ def _brief(body: bytes) -> str:
     return text if len(body) <= _SHOWN else f"{text}... ({len(body):,} bytes)"
 
 
-app.command("check")(takes_target(check))
+add_command(app, "check")(takes_target(check))

@@ -22,7 +22,7 @@ import numpy as np
 from unrelu._random import RandomState, as_generator
 from unrelu._types import FloatArray
 from unrelu._version import __version__
-from unrelu.choose import ExtractionPlan, extract, plan_extraction
+from unrelu.choose import ExtractionPlan
 from unrelu.diagnostics import Diagnosis
 from unrelu.findings import Findings
 from unrelu.labels.approximate import predicted
@@ -30,11 +30,12 @@ from unrelu.ledger import redact
 from unrelu.lines.facts import Area
 from unrelu.oracles import Oracle, as_oracle
 from unrelu.progress import Progress, as_progress
+from unrelu.report.attempts import Attack, Attacked, Look, run_attacks
 from unrelu.report.config import AuditConfig
 from unrelu.report.copies import CopyPoint, copy_curve, draw_inputs
 from unrelu.report.line import answers_on_a_line
 from unrelu.report.risk import RULE, Risk, actions, risk_of
-from unrelu.report.simulation import Defence, LeakPoint, Simulation, attack_queries, entry_of
+from unrelu.report.simulation import Defence, LeakPoint, Simulation, entry_of
 from unrelu.report.structure import (
     Obfuscated,
     check_images,
@@ -48,9 +49,6 @@ from unrelu.report.verdict import best_change, recommend, verdict
 from unrelu.result import RecoveryResult
 
 __all__ = ["Audit", "AuditConfig", "Defence", "LeakPoint", "audit"]
-
-Attack = Callable[[Oracle, ExtractionPlan, RandomState, Progress], RecoveryResult]
-"""Recovers what it can of a target, by a plan."""
 
 SCHEMA = "unrelu-audit/1"
 """Version of the facts as JSON; ``audit.schema.json`` beside this file describes them."""
@@ -93,6 +91,8 @@ class Audit:
     """The command that repeats the audit."""
     with_data: bool = False
     """Whether rows like those the model is meant for were given."""
+    attacks: int = 1
+    """Attacks on the target that were run: another one where the last made no copy."""
 
     @property
     def diagnosis(self) -> Diagnosis:
@@ -164,6 +164,7 @@ class Audit:
             "risk": dataclasses.asdict(self.risk) | {"rule": RULE},
             "actions": list(self.actions),
             "attack_queries": self.attack_queries,
+            "attacks": self.attacks,
             "copies": [dataclasses.asdict(point) for point in self.copies],
             "command": self.command,
             "verdict": self.verdict,
@@ -203,6 +204,7 @@ def audit(
     rng: RandomState = 0,
     domain: Area | None = None,
     attack: Attack | None = None,
+    look: Look | None = None,
     plan: ExtractionPlan | None = None,
     rate: float | None = None,
     image_shape: tuple[int, int] | None = None,
@@ -222,8 +224,9 @@ def audit(
     domain, attack
         Where it may be asked (its box otherwise), and what recovers
         (:func:`unrelu.extract` otherwise).
-    plan
-        What :func:`unrelu.plan_extraction` said for the same oracle and seed.
+    look, plan
+        What plans an attack (:func:`unrelu.plan_extraction` otherwise), and what it said for
+        the same oracle and seed.
     rate
         Queries a second that the service allows; only for the estimate of time.
     image_shape
@@ -250,15 +253,19 @@ def audit(
     generator = as_generator(rng)
     domain = domain or target.box or "all"
     source: RandomState = seed if seed is not None else generator
-    plan = plan or _looked(target, domain, source, meter)
-    result = (attack or _chosen(domain))(target, plan, source, meter)
+    attacked = run_attacks(
+        target, domain, attack, look, plan, rng=source, attempts=options.attempts, progress=meter
+    )
+    plan, result = attacked.plan, attacked.result
     streams = generator.spawn(7)[2:]  # the first two are those of the plan and the extraction
     shape = image_shape or _as_image(target)
     blind = _blind(target, result, plan, shape, examples, options, streams[0])
-    clone = _tried_on_clone(target, result, plan, domain, options, streams, meter)
+    clone = _tried_on_clone(target, attacked, domain, options, streams, meter)
     copies = _copies(target, clone.ask or target, plan, options, streams[4], meter)
-    headline, paragraph = verdict(plan, result, shape, clone.needed)
-    risk = risk_of(result, copies, leaking=bool(len(seen_span(result))))
+    headline, paragraph = verdict(attacked, shape)
+    leaking = bool(len(seen_span(result)))
+    risk = risk_of(result, copies, leaking=leaking, cut_short=attacked.cut_short)
+    needed = attacked.needed if clone.ask is not None else None
     best = best_change(clone.defences, options)
     return Audit(
         target=redact(name or target.identity),
@@ -280,24 +287,12 @@ def audit(
         image_shape=shape,
         blind=blind,
         copies=copies,
-        needed=clone.needed,
+        needed=needed,
         risk=risk,
-        actions=actions(risk, clone.needed, copies, best, clone.defences),
+        actions=actions(risk, needed, copies, best, clone.defences),
         command=command,
         with_data=target.data is not None,
-    )
-
-
-def _looked(target: Oracle, domain: Area, rng: RandomState, progress: Progress) -> ExtractionPlan:
-    """Look at the target, and say so."""
-    progress.update("looking", 0, None)
-    return plan_extraction(target, domain=domain, rng=rng)
-
-
-def _chosen(domain: Area) -> Attack:
-    """Return the attack that looks and chooses, within a domain."""
-    return lambda target, plan, rng, progress: extract(
-        target, domain=domain, plan=plan, rng=rng, progress=progress
+        attacks=attacked.attacks,
     )
 
 
@@ -309,36 +304,31 @@ class _OnClone:
     defences: tuple[Defence, ...] = ()
     line: FloatArray = dataclasses.field(default_factory=lambda: np.zeros((0, 3)))
     kinks: tuple[float, ...] = ()
-    needed: int | None = None
     ask: Callable[[FloatArray], FloatArray] | None = None
 
 
 def _tried_on_clone(
     target: Oracle,
-    result: RecoveryResult,
-    plan: ExtractionPlan,
+    attacked: Attacked,
     domain: Any,
     options: AuditConfig,
     streams: list[np.random.Generator],
     progress: Progress,
 ) -> _OnClone:
     """Measure what leaks first and what defences do, where there is a clone to try them on."""
+    result = attacked.result
     network, labels = result.network, result.findings().labels
     if not result.copied or network is None:
         return _OnClone()
     if labels:  # no answer is coarser, and the clone has no other
-        return _OnClone(
-            needed=attack_queries(result)[1],
-            ask=lambda x: predicted(network, labels, x)[:, np.newaxis],
-        )
-    simulation = Simulation(target, result, network, plan.diagnosis, domain, options, streams[1])
+        return _OnClone(ask=lambda x: predicted(network, labels, x)[:, np.newaxis])
+    simulation = Simulation(target, attacked, network, domain, options, streams[1])
     line, kinks = answers_on_a_line(target, simulation, options, streams[2])
     return _OnClone(
         simulation.leaks(progress),
         simulation.defences(progress),
         line,
         kinks,
-        simulation.spent,
         simulation.served(),
     )
 

@@ -30,8 +30,8 @@ class AuditConfig:
     line_points: int = 161
     """Answers shown along one line; asked from the target."""
     attempts: int = 3
-    """Attacks, each with a seed of its own, that must fail before a change of the answers is said
-    to stop them: one alone may be unlucky in its first look."""
+    """Attacks, each with a seed of its own, that must fail before a target is called hard to copy,
+    or a change of its answers is said to stop them: one alone may be unlucky in its first look."""
     useful: float = 0.1
     """Relative error below which a clone is called useful."""
     useless: float = 0.5

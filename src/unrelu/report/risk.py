@@ -33,7 +33,13 @@ class Risk:
     reason: str
 
 
-def risk_of(result: RecoveryResult, copies: Sequence[CopyPoint], *, leaking: bool) -> Risk:
+def risk_of(
+    result: RecoveryResult,
+    copies: Sequence[CopyPoint],
+    *,
+    leaking: bool,
+    cut_short: bool = False,
+) -> Risk:
     """Return the risk of a model, by :data:`RULE`."""
     learned = () if result.success else _label_copy(result)
     best = max((*copies, *learned), key=lambda point: point.agreement, default=None)
@@ -49,7 +55,7 @@ def risk_of(result: RecoveryResult, copies: Sequence[CopyPoint], *, leaking: boo
         return Risk("medium", told)
     if leaking:
         return Risk("medium", "part of the weights leaks, if not all")
-    if result.status is Status.BUDGET_EXHAUSTED or best is None:
+    if cut_short or result.status is Status.BUDGET_EXHAUSTED or best is None:
         return Risk("not shown", "the attack was cut short before it found anything")
     return Risk("low", f"no exact copy was made, and {told}")
 

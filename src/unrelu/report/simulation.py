@@ -14,7 +14,6 @@ import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
 from unrelu.choose import extract
-from unrelu.diagnostics import Diagnosis
 from unrelu.errors import UnreluError
 from unrelu.extraction.two_layer import extract_two_layer
 from unrelu.labels.approximate import predicted
@@ -22,12 +21,12 @@ from unrelu.networks import Network
 from unrelu.oracles import Cast, Labels, Noisy, Oracle, Rounded, Softmax, Wrapper, connect
 from unrelu.progress import Progress
 from unrelu.report.aside import run_aside
+from unrelu.report.attempts import Attacked
 from unrelu.report.config import AuditConfig
 from unrelu.report.copies import missed, train_students, typical_inputs
 from unrelu.result import RecoveryResult, Status
 
-__all__ = ["AuditConfig", "Defence", "LeakPoint", "Simulation", "attack_queries", "entry_of",
-           "label_error"]  # fmt: skip
+__all__ = ["AuditConfig", "Defence", "LeakPoint", "Simulation", "entry_of", "label_error"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,18 +102,16 @@ class Simulation:
     def __init__(
         self,
         target: Oracle,
-        result: RecoveryResult,
+        attacked: Attacked,
         network: Network,
-        diagnosis: Diagnosis,
         domain: Any,
         options: AuditConfig,
         rng: np.random.Generator,
     ) -> None:
         self.network, self.domain, self.options = network, domain, options
-        self.result, self.diagnosis = result, diagnosis
-        self.probabilities = result.findings().log_odds
-        self.total, self.spent = attack_queries(result)
-        self.full_width = result.findings().units
+        self.result, self.diagnosis = attacked.result, attacked.plan.diagnosis
+        self.probabilities = self.result.findings().log_odds
+        self.total, self.spent = attacked.asked, attacked.needed
         self.seed = int(rng.integers(2**31))
         self.points = typical_inputs(target, options.points, rng)
         self.truth = self.shown(self.served())
@@ -340,7 +337,7 @@ class Simulation:
         labels = answers.shape[1] != self.truth.shape[1]
         students = train_students(
             self.training, answers, probabilities=self.probabilities, labels=labels,
-            width=max(4, min(256, 2 * self.full_width)), epochs=self.options.epochs,
+            width=max(4, min(256, 2 * self.result.findings().units)), epochs=self.options.epochs,
             seed=self.seed,
         )  # fmt: skip
         top = self.truth.argmax(axis=1)
@@ -350,17 +347,6 @@ class Simulation:
             else missed(found, self.truth, probabilities=self.probabilities)
             for found in (student(self.points) for student in students)
         )
-
-
-def attack_queries(result: RecoveryResult) -> tuple[int, int]:
-    """Return the queries of an attack, and those that one needs who knows the method."""
-    stages = result.queries.by_stage
-    looked = sum(stages.get(name, 0) for name in ("connect", "diagnosis", "depth"))
-    # Rows of the report's own, and those of runs that were resumed, are not the attack's.
-    aside = stages.get("figure", 0) + stages.get("identity", 0)
-    total = result.queries.total - aside
-    # Neither the first look nor certainty.
-    return total, max(1, total - stages.get("certificate", 0) - looked)
 
 
 def label_error(found: FloatArray, truth: FloatArray) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from unrelu.choose import ExtractionPlan
+from unrelu.report.attempts import Attacked
 from unrelu.report.config import AuditConfig
 from unrelu.report.simulation import Defence
 from unrelu.report.structure import first_rows, name_layer
@@ -13,25 +14,26 @@ from unrelu.result import RecoveryResult, Status
 __all__ = ["best_change", "recommend", "verdict"]
 
 
-def verdict(
-    plan: ExtractionPlan,
-    result: RecoveryResult,
-    shape: tuple[int, int] | None,
-    needed: int | None = None,
-) -> tuple[str, str]:
-    """Return a headline and a paragraph; ``needed`` queries are enough for a copy."""
+def verdict(attacked: Attacked, shape: tuple[int, int] | None) -> tuple[str, str]:
+    """Return a headline and a paragraph."""
+    plan, result = attacked.plan, attacked.result
     layer = name_layer(first_rows(result), shape)
     also = f" {layer[:1].upper()}{layer[1:]}." if layer else ""
     if result.copied and result.network is not None and result.certificate is not None:
-        return _copied(result, needed, also)
+        return _copied(result, attacked.needed, also)
+    if attacked.attacks > 1:
+        also += (
+            f" {attacked.attacks} attacks, each with random choices of its own, got no further."
+        )
     if plan.diagnosis.piecewise_linear is False or not plan.method:
-        return _outside(plan, result)
+        return _outside(plan, result, also)
     if result.findings().rank:
-        return _leaking(plan, result, also)
+        return _leaking(plan, result, attacked.asked, also)
     known = result.findings().units
+    these = "these attacks" if attacked.attacks > 1 else "this attack"
     learned = f" {known} hidden units were seen." if known else ""
     return (
-        "Not cloned, but part of it was read" if known else "Not cloned by this attack",
+        "Not cloned, but part of it was read" if known else f"Not cloned by {these}",
         f"{_sentence(result.message)}.{learned}{also} This does not rule "
         "out other attacks, nor an approximate copy trained on answers.",
     )
@@ -52,12 +54,12 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}"
 
 
-def _copied(result: RecoveryResult, needed: int | None, also: str) -> tuple[str, str]:
+def _copied(result: RecoveryResult, needed: int, also: str) -> tuple[str, str]:
     """Tell of a network that is the target, or comes close."""
     network, certificate, found = result.network, result.certificate, result.findings()
     assert network is not None
     assert certificate is not None
-    asked = f"{needed or result.queries.total:,} queries"
+    asked = f"{needed:,} queries"
     units = " and ".join(str(width) for width in found.widths or network.hidden_widths) or "no"
     if found.labels:
         exact = result.success
@@ -85,7 +87,7 @@ def _copied(result: RecoveryResult, needed: int | None, also: str) -> tuple[str,
     )
 
 
-def _outside(plan: ExtractionPlan, result: RecoveryResult) -> tuple[str, str]:
+def _outside(plan: ExtractionPlan, result: RecoveryResult, also: str) -> tuple[str, str]:
     """Tell of a target that is no ReLU network."""
     found = result.findings()
     learned = (
@@ -97,12 +99,14 @@ def _outside(plan: ExtractionPlan, result: RecoveryResult) -> tuple[str, str]:
     return (
         "Outside what can be cloned exactly",
         f"{_sentence(plan.reason)}. This is no ReLU network, and no clone was made. What was "
-        f"still learned: {learned}. This does not rule out an approximate copy trained on "
+        f"still learned: {learned}.{also} This does not rule out an approximate copy trained on "
         "answers.",
     )
 
 
-def _leaking(plan: ExtractionPlan, result: RecoveryResult, also: str) -> tuple[str, str]:
+def _leaking(
+    plan: ExtractionPlan, result: RecoveryResult, asked: int, also: str
+) -> tuple[str, str]:
     """Tell of a target that keeps its weights but not what they look at."""
     found = result.findings()
     n = found.basis.shape[1]
@@ -112,7 +116,7 @@ def _leaking(plan: ExtractionPlan, result: RecoveryResult, also: str) -> tuple[s
         else "That is all of them."
     )
     what = (
-        f"After {result.queries.total:,} queries its answers gave away the {found.rank} of {n} "
+        f"After {asked:,} queries its answers gave away the {found.rank} of {n} "
         f"directions of input space that it looks at. {blind}"
     )
     if found.units:

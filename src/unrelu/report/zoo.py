@@ -27,7 +27,7 @@ from unrelu._version import __version__
 from unrelu.errors import InvalidInput, MissingExtra, UnreluError
 from unrelu.ledger import Ledger, redact
 from unrelu.oracles import Oracle, connect
-from unrelu.report.audit import Attack, audit
+from unrelu.report.audit import audit
 from unrelu.report.page import new_environment, render_page
 from unrelu.report.risk import RULE
 
@@ -42,7 +42,7 @@ class Aimed(Protocol):
     """An attack that looks at its target before it is run."""
 
     def on(self, oracle: Oracle) -> tuple[Any, Oracle]:
-        """Return the attack (with its ``domain``), and the target as it is to be seen."""
+        """Return the attack (with ``domain`` and ``look``), and the target as it is to be seen."""
         ...
 
 
@@ -159,11 +159,11 @@ def run_job(job: Job) -> dict[str, Any]:
         path = job.ledger or job.file(".ledger")
         with threadpool_limits(1), Ledger(path, store_points=job.store_points) as book:
             oracle = connect(job.target, ledger=book, **job.connecting)
-            attack: Attack | None = None
+            how: dict[str, Any] = {}
             if job.attack is not None:
                 attack, oracle = job.attack.on(oracle)
-            domain = getattr(attack, "domain", None)
-            found = audit(oracle, name=job.said, attack=attack, domain=domain, **job.auditing)
+                how = {"attack": attack, "look": attack.look, "domain": attack.domain}
+            found = audit(oracle, name=job.said, **how, **job.auditing)
         replace_file(job.file(".html"), render_page(found).encode())
         facts: dict[str, Any] = json.loads(found.to_json()) | {"job": job.digest()}
         replace_file(job.file(".json"), json.dumps(facts, indent=2).encode())
