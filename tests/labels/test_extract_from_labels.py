@@ -222,6 +222,25 @@ def test_class_names_come_back(tmp_path):
     assert (again.predict(x) == told).all()
 
 
+def test_the_rows_given_are_asked_by_the_certificate():
+    """One of them lies where the target departs from the network: that is not recovered."""
+    net, data = threshold(3), 3.0 * np.random.default_rng(1).standard_normal((200, 8))
+    odd = data[7]
+
+    def target(x):
+        return np.where((x == odd).all(axis=1), 1.0 - labels(net, x), labels(net, x))
+
+    told = connect(lambda x: labels(net, x), input_dim=8, output_dim=1, data=data)
+    result = extract_from_labels(told, rng=0, config=SMALL)
+    assert result.success, result.message
+    assert result.certificate.details["agreement on data"] == 1.0
+    assert 0.0 < result.certificate.details["bound on data"] < 0.1  # of 200 rows
+    quick = dataclasses.replace(SMALL, rounds=1)
+    lying = connect(target, input_dim=8, output_dim=1, data=data)
+    result = extract_from_labels(lying, rng=0, config=quick)
+    assert not result.success
+
+
 def test_a_label_with_its_score_is_a_label():
     net = threshold(3, (8, 4, 2))
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from unrelu.core.record import remembered
+from unrelu.core.run import Run
 from unrelu.labels.boundary import (
     Crossings,
     between,
@@ -15,9 +16,12 @@ from unrelu.labels.boundary import (
     measure_normals,
 )
 from unrelu.labels.charts import Chart, Target
+from unrelu.labels.config import LabelsConfig
 from unrelu.labels.fit import Fit, fit_model, free_scales, misfits, prune, solve_outputs
 from unrelu.labels.hyperplanes import Duals, Hyperplanes, pair_up
 from unrelu.labels.model import Model
+from unrelu.labels.run import LabelsRun
+from unrelu.labels.walks import Explorer, Precision
 from unrelu.lines.domains import as_domain
 from unrelu.oracles import connect
 
@@ -231,6 +235,44 @@ def test_two_units_that_are_near_but_two_are_kept():
     at, _ = crossings_of(model, rng)
     fit = prune(Fit(model, misfits(model, at, 1e-12)), at, noise=1e-12, within=6.0)
     assert fit.model.width == 3
+
+
+def test_a_walk_goes_around_where_the_boundary_folds_back():
+    """The gradient turns by more than a right angle: no step along the old normal meets it."""
+    row = np.array([-1.0, 1.0, 0.2, 0.0])
+
+    def target(x):
+        return (0.3 * x[:, 0] + np.maximum(x @ row, 0.0) > 0.1).astype(float)
+
+    oracle = connect(target, input_dim=4, output_dim=1)
+    chart = Chart.whole(Target(remembered(oracle), as_domain("all", 4)))
+    rng = np.random.default_rng(1)
+    y = rng.standard_normal((64, 4))
+    precision = Precision(1e-3, 1e-3 * 2.0**-14, 1e-15)
+    explorer = Explorer(chart, rng, precision, margin=6.0, candidates=32, tangents=5)
+    explorer.add(find_crossings(chart, y, chart.ask(y), 8, rng, precision.finest))
+    for _ in range(4):
+        explorer.sweep(Hyperplanes.none(4), 8)
+    duals = explorer.duals
+    assert len(duals) > 0
+    assert ((duals.before * duals.after).sum(axis=1) < 0.0).all()  # folded
+    # Planes are known to 2^-14 a unit of length, and meet a few of those away.
+    assert np.abs(duals.points @ row).max() < 6.0 * 2.0**-14 * 6.0 * np.linalg.norm(row)
+
+
+def test_inputs_of_a_bisection_say_what_its_crossing_says():
+    base = Run(connect(half_space_label, input_dim=3, output_dim=1), algorithm="labels", rng=0)
+    run = LabelsRun(base, as_domain("all", 3), LabelsConfig())
+    run.asked = Crossings(
+        np.zeros((1, 3)), np.array([[0.6, 0.8, 0.0]]), np.zeros(1, np.intp), np.ones(1, np.intp),
+        np.zeros(1),
+    )  # fmt: skip
+    on, off = np.array([[0.6, 0.8, 0.0]]) * 2.0, np.array([[1.0, 1.0, 1.0]])
+    assert run._elsewhere(np.concatenate([on, off, -on])).tolist() == off.tolist()
+
+
+def half_space_label(x):
+    return (x[:, 0] > 0.0).astype(float)
 
 
 def test_no_crossing_is_an_empty_set():

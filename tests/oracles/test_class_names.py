@@ -35,3 +35,14 @@ def test_other_text_is_no_answer(answer):
     oracle = connect(lambda x: answer, input_dim=1, output_dim=1)
     with pytest.raises(InvalidAnswer):
         oracle(np.zeros((len(answer), 1)))
+
+
+@pytest.mark.parametrize("kind", [tuple, list])
+def test_a_name_may_have_its_score_beside_it(kind):
+    words, scores = ["b", "a", "b"], [0.5, 1 / 3, 0.25]
+    for order in (1, -1):
+        rows = [kind(pair[::order]) for pair in zip(words, scores, strict=True)]
+        oracle = connect(lambda x, rows=rows: rows[: len(x)], input_dim=1, output_dim=2)
+        answers = oracle(np.zeros((3, 1)))[:, ::order]
+        assert [oracle.class_names[v] for v in answers[:, 0]] == words
+        assert answers[:, 1].tolist() == scores  # to the last digit

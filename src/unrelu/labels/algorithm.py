@@ -203,8 +203,9 @@ def _vouched(run: LabelsRun) -> Verdict:
             break
         run.base.target.meter.rebook("certificate", "check", run.base.stages[-1].queries)
         verdict = dataclasses.replace(verdict, sharp=False)
-        if against == 0 or len(run.complete(run.model)):
-            break
+        failed = run.complete(run.model) if against else verdict.failed
+        if against == 0 or len(failed):
+            return dataclasses.replace(verdict, failed=failed)
     return verdict
 
 

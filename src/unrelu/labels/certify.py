@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 
-from unrelu._types import BoolArray
+from unrelu._types import BoolArray, FloatArray
 from unrelu.labels.boundary import Crossings
 from unrelu.labels.config import DISTANCES
 from unrelu.labels.design import predicted_crossings
@@ -55,6 +55,11 @@ def certify(run: LabelsRun, model: Model) -> Verdict:
         x = target.domain.draw(run.config.held_out, rng)
         wrong = target.ask(x) != model.labels(x)
         exceeding = [wrong & (margins(model, x) > held)]
+        if len(own := _own_inputs(run)):
+            off = target.ask(own) != model.labels(own)
+            details["agreement on data"] = 1.0 - float(off.mean())
+            details["bound on data"] = summary(off, target.domain).fraction_bound
+            exceeding.append(off & (margins(model, own) > held))
         for distance in DISTANCES:
             pool = predicted_crossings(model, run.whole, 8 * near, rng, room=distance, wide=False)
             at = pool.take(np.arange(min(near, len(pool))))
@@ -69,9 +74,20 @@ def certify(run: LabelsRun, model: Model) -> Verdict:
                 exceeding.append(off)
     details["agreement"] = 1.0 - float(wrong.mean())
     details["disagreement bound"] = summary(wrong, target.domain).fraction_bound
-    beside = " inputs and points beside the boundary as"
+    rows = ", the rows given" if "bound on data" in details else ""
+    beside = f" inputs{rows} and points beside the boundary as"
     certificate = dataclasses.replace(
         summary(np.concatenate(exceeding), target.domain, beside),
         details=details | {"held to its labels from": held},
     )
     return Verdict(certificate, failed, details["agreement"], held <= BLUNT)
+
+
+def _own_inputs(run: LabelsRun) -> FloatArray:
+    """Return rows that the caller gave, at most as many as are held out, without repeats."""
+    target, data = run.target, run.target.oracle.data
+    if data is None:
+        return np.empty((0, run.whole.dimension))
+    rows = np.unique(np.asarray(data, dtype=np.float64), axis=0)
+    rows = rows[run.rng.permutation(len(rows))[: run.config.held_out]]
+    return np.asarray(rows[target.may_ask(rows)])

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from unrelu._types import FloatArray
+from unrelu._types import BoolArray, FloatArray
 from unrelu.core.run import Run
 from unrelu.labels.boundary import GROWTH, Crossings, find_near
 from unrelu.labels.charts import Chart, Target
-from unrelu.labels.config import DISTANCES, LEVER, LabelsConfig
+from unrelu.labels.config import DISTANCES, EPS, LEVER, LabelsConfig
 from unrelu.labels.design import ask_predicted, predicted_crossings, stays
 from unrelu.labels.fit import Fit, fit_model, misfits, prune, solve_outputs
 from unrelu.labels.hyperplanes import Hyperplanes
@@ -158,33 +158,54 @@ class LabelsRun:
         The better of this model and the last one is kept.
         """
         within, checks = max(DISTANCES[-1], LEVER * self.noise), self.config.checks
+        bad = 0
         for turn in range(self.config.rounds + 1):
             model = self.polish(model.padded(len(self.target.names)))
             failed = self.failing(model, checks, within)
-            against = self.contradicting(model)[1][: checks // 4]
+            against = self._elsewhere(self.contradicting(model)[1])[: checks // 4]
+            last, bad = bad, int(self._unexplained(model).sum())
             if (
-                len(failed) + len(against) == 0
+                len(failed) + len(against) + bad == 0
                 or turn == self.config.rounds
                 or model.unknowns > JOINT
+                or bad >= last > 0
             ):
                 break
             self.follow(failed, against, checks // 4)
             model = self.extended(model)
         if model.unknowns > JOINT:  # what is off by little no fit mends: the certificate judges
             failed = failed.take(~stays(self.whole, failed, GROWTH**3 * within))
-        wrong = len(failed) + len(against)
+        wrong = len(failed) + len(against) + bad
         if wrong == 0 and model.unknowns <= JOINT:  # units that a fit did not need after all
             fit = Fit(model, misfits(model, self.asked, self.noise))
             model = prune(fit, self.asked, noise=self.noise, within=self.config.margin).model
         if self.model is None or wrong <= self.worst:
             self.model, self.worst = model, wrong
             self.trusted = len(failed) < checks // 2
+        if model.unknowns <= JOINT:
+            failed = failed.joined(self.asked.take(self._unexplained(model)))
         return failed
+
+    def _unexplained(self, model: Model) -> BoolArray:
+        """Tell which of the precise crossings a model contradicts, ``(n,)``."""
+        return np.asarray(misfits(model, self.asked, self.noise) > self.config.margin**2)
+
+    def _elsewhere(self, x: FloatArray) -> FloatArray:
+        """Return those of some inputs that no bisection asked on its way to a crossing.
+
+        The crossing says what all of them do.
+        """
+        at, keep = self.asked, np.ones(len(x), dtype=bool)
+        for i, point in enumerate(x):
+            away = point - at.points
+            away -= (away * at.directions).sum(axis=1)[:, None] * at.directions
+            keep[i] = np.abs(away).max(axis=1, initial=0.0).min(initial=np.inf) > np.sqrt(EPS)
+        return x[keep]
 
     def extended(self, model: Model) -> Model:
         """Return a model with the units that it lacks where crossings contradict it."""
         config, noise = self.config, self.noise
-        bad = np.flatnonzero(misfits(model, self.asked, noise) > config.margin**2)
+        bad = np.flatnonzero(self._unexplained(model))
         with self.stage("check") as details:
             some = self.asked.take(self.rng.permutation(bad)[: 2 * config.starts])
             precision = Precision(max(config.step, noise * 2.0**config.bits), noise, noise)

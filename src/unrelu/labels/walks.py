@@ -12,7 +12,7 @@ import dataclasses
 import numpy as np
 
 from unrelu._types import BoolArray, FloatArray, IntArray
-from unrelu.labels.boundary import GROWTH, Crossings, locate, measure_normals
+from unrelu.labels.boundary import GROWTH, Crossings, between, locate, measure_normals
 from unrelu.labels.charts import Chart
 from unrelu.labels.hyperplanes import BLURRED, Duals, Hyperplanes
 
@@ -177,16 +177,7 @@ class Explorer:
     def _cross(self, places: list[Place], tangents: FloatArray, t: FloatArray) -> None:
         """Find the facets beyond the walls that were met, and with them dual points."""
         step = self.precision.step
-        y, normal, inside, outside, angle = _arrays(places)
-        beyond = t + GROWTH * step
-        base = y + beyond[:, None] * tangents
-        half = self._allowed(angle, beyond) + GROWTH * step
-        offset, error = locate(
-            self.chart, base, normal, inside, outside, guess=np.zeros(len(y)), half=half,
-            finest=self.precision.finest, reach=GROWTH**3 * half,
-        )  # fmt: skip
-        found = np.flatnonzero(np.isfinite(offset))
-        at = Crossings(base + offset[:, None] * normal, normal, inside, outside, error).take(found)
+        found, at = self._beyond(places, tangents, t)
         self.crossings = self.crossings.joined(at)
         size = np.full(len(found), step)
         finest = np.full(len(found), self.precision.finest)
@@ -198,6 +189,58 @@ class Explorer:
             self._dual(places[found[i]], new, tangents[found[i]], float(t[found[i]]))
         for i in np.setdiff1d(np.arange(len(places)), found[list(made)]):
             places[i].misses += 1
+
+    def _beyond(
+        self, places: list[Place], tangents: FloatArray, t: FloatArray
+    ) -> tuple[IntArray, Crossings]:
+        """Find the boundary behind walls; return at which, and the crossings.
+
+        Along the facet's own normal, or around the wall where the boundary folds back.
+        """
+        y, normal, inside, outside, angle = _arrays(places)
+        beyond = t + GROWTH * self.precision.step
+        base = y + beyond[:, None] * tangents
+        half = self._allowed(angle, beyond) + GROWTH * self.precision.step
+        offset, error = locate(
+            self.chart, base, normal, inside, outside, guess=np.zeros(len(y)), half=half,
+            finest=self.precision.finest, reach=GROWTH**3 * half,
+        )  # fmt: skip
+        found, lost = np.flatnonzero(np.isfinite(offset)), np.flatnonzero(np.isnan(offset))
+        at = Crossings(base + offset[:, None] * normal, normal, inside, outside, error).take(found)
+        folded, more = self._around([places[i] for i in lost], tangents[lost], t[lost])
+        return np.concatenate([found, lost[folded]]), at.joined(more)
+
+    def _around(
+        self, places: list[Place], tangents: FloatArray, t: FloatArray
+    ) -> tuple[IntArray, Crossings]:
+        """Find the facets that fold back at walls, at an acute angle to those before.
+
+        One label rules behind such a wall. The other one's wedge lies between both facets, so
+        that a point beside the first facet and one behind the wall are on either side of the
+        second.
+        """
+        none = np.empty(0, np.intp), Crossings.none(self.chart.dimension)
+        if not places:
+            return none
+        y, normal, inside, outside, angle = _arrays(places)
+        far = GROWTH**2 * self.precision.step
+        behind = y + (t + far)[:, None] * tangents
+        label = self.chart.ask(behind)
+        above = label == inside
+        aside = (self._allowed(angle, t) + GROWTH * self.precision.step)[:, None] * normal
+        beside = y + (t - far)[:, None] * tangents + np.where(above[:, None], aside, -aside)
+        wedge = np.where(above, outside, inside)
+        folded = np.flatnonzero((above | (label == outside)) & (self.chart.ask(beside) == wedge))
+        if len(folded) == 0:
+            return none
+        up = above[folded][:, None]
+        at = between(
+            self.chart, np.where(up, behind[folded], beside[folded]),
+            np.where(up, beside[folded], behind[folded]), inside[folded], outside[folded],
+            self.precision.finest,
+        )  # fmt: skip
+        same = at.outside == outside[folded]
+        return folded[same], at.take(same)
 
     def _sharpen(
         self, places: list[Place], tangents: FloatArray, at: Crossings, other: FloatArray,

@@ -1,4 +1,7 @@
-"""What a target answers as numbers; class names, one a row, get a number each."""
+"""What a target answers as numbers; class names, one a row, get a number each.
+
+A name may have its score beside it.
+"""
 
 from __future__ import annotations
 
@@ -55,8 +58,10 @@ def name_code(name: str) -> float:
 def _numbered(values: Any) -> tuple[FloatArray, dict[float, str]] | None:
     """Return the numbers of names, ``(n,)`` or ``(n, 1)``, and which name each stands for.
 
-    None where the answer is anything else.
+    Or of names with their scores, ``(n, 2)``. None where the answer is anything else.
     """
+    if values.ndim == 2 and values.shape[1] == 2:
+        return _with_scores(values)
     text = values.dtype.kind == "U" or all(isinstance(v, str) for v in values.flat)
     if not text or values.ndim not in {1, 2} or values.shape[1:] not in {(), (1,)}:
         return None
@@ -66,3 +71,22 @@ def _numbered(values: Any) -> tuple[FloatArray, dict[float, str]] | None:
     if len(names) < len(seen):
         return None  # two names of one number
     return codes[index].reshape(values.shape), names
+
+
+def _with_scores(values: Any) -> tuple[FloatArray, dict[float, str]] | None:
+    """Return names and scores ``(n, 2)``, in any order, as numbers."""
+    scores = [_scores(column) for column in values.T]
+    named = [i for i in (0, 1) if scores[i] is None and scores[1 - i] is not None]
+    numbered = _numbered(values[:, named[0]]) if named else None
+    if numbered is None:
+        return None
+    columns = [numbered[0] if i == named[0] else scores[i] for i in (0, 1)]
+    return np.column_stack(columns), numbered[1]
+
+
+def _scores(column: Any) -> FloatArray | None:
+    """Return a column that reads as numbers, None for any other."""
+    try:
+        return np.asarray(column, dtype=np.float64)
+    except (TypeError, ValueError):
+        return None
