@@ -15,7 +15,8 @@ from unrelu.extraction.peel_end import _without_idle
 from unrelu.extraction.peel_few import where_few_are_on
 from unrelu.extraction.peel_layer import Layer
 from unrelu.extraction.peel_lines import Crossings, Pieces
-from unrelu.extraction.peel_rows import Row, group_rows, onto_surface, read_rows, refit_row
+from unrelu.extraction.peel_refit import refit_row
+from unrelu.extraction.peel_rows import Row, group_rows, onto_surface, read_rows
 from unrelu.extraction.peel_signs import orient_rows
 from unrelu.extraction.peel_top import Closed, close_layers
 from unrelu.extraction.peel_walk import combined_row, taken_in, undetermined
@@ -36,7 +37,7 @@ def true_rows(network: ReLUNetwork, layer: int, flips: FloatArray | None = None)
     if flips is not None:
         theta *= flips[:, None]
     anchor = np.zeros((1, network.input_dim))
-    return [Row(t, np.ones(len(t), dtype=bool), 0.0, 1, anchor) for t in theta]
+    return [Row(t, np.ones(len(t), dtype=bool), np.zeros(len(t)), 1, anchor) for t in theta]
 
 
 def gradients(network: ReLUNetwork, x: FloatArray) -> FloatArray:
@@ -100,7 +101,7 @@ def test_where_a_weight_that_is_not_known_counts_nothing_is_sure() -> None:
     np.testing.assert_array_equal(prefix.view(x).sure, off)
     assert known(network, 2).sure(x).all()
     row = true_rows(network, 1)[0]
-    above = Row(np.append(np.ones(5), -0.5), np.ones(6, dtype=bool), 0.0, 1, row.places)
+    above = Row(np.append(np.ones(5), -0.5), np.ones(6, dtype=bool), np.zeros(6), 1, row.places)
     points, _ = onto_surface(above, prefix, x)
     assert (known(network, 1).heights(points)[:, 3] == 0.0).all()
 
@@ -178,7 +179,7 @@ def test_a_place_of_another_unit_does_not_spoil_a_row() -> None:
     x, n = onto_surface(true, prefix, 2.0 * np.random.default_rng(0).standard_normal((60, 10)))
     off = x.copy()
     off[7] += 1e-6 * n[7]
-    start = Row(true.theta + 1e-9, true.known, 1e-9, 1, off)
+    start = Row(true.theta + 1e-9, true.known, np.full(len(true.theta), 1e-9), 1, off)
     fitted = refit_row(start, prefix)
     size = np.linalg.norm(fitted.theta)
     error = np.abs(fitted.theta / size - true.theta / np.linalg.norm(true.theta)).max()
@@ -219,7 +220,7 @@ def test_a_crossing_tells_the_missing_weight_of_its_own_row_alone() -> None:
     known_ones = true.known.copy()
     known_ones[3] = False
     theta = np.where(known_ones, true.theta, 0.0)
-    gap = Row(theta, known_ones, 1e-12, 1, true.places)
+    gap = Row(theta, known_ones, np.full(len(theta), 1e-12), 1, true.places)
     own, other = crossings_of(network, 2, 0, 60, 0), crossings_of(network, 2, 1, 60, 1)
     assert not taken_in(gap, other, prefix).known[3]
     filled = taken_in(gap, own, prefix)
@@ -318,7 +319,9 @@ def test_weights_of_several_rows_to_one_unit_that_stay_open_are_filled_in() -> N
     rows = true_rows(network, 1)
     for j in range(2):
         seen = np.append(np.arange(7) != 0, True)
-        rows[j] = Row(np.where(seen, rows[j].theta, 0.0), seen, 0.0, 1, rows[j].places)
+        rows[j] = Row(
+            np.where(seen, rows[j].theta, 0.0), seen, np.zeros(len(seen)), 1, rows[j].places
+        )
     del rows[2]
     closed = close_layers(known(network, 1), rows, x, network(x))
     assert closed is not None

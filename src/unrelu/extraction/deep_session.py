@@ -17,10 +17,17 @@ from unrelu.core.levels import output_levels
 from unrelu.core.noise import NoiseModel
 from unrelu.core.run import Run
 from unrelu.errors import BudgetExhausted
-from unrelu.extraction.deep_answers import AnswerConfig, Recorder, Saturated, as_log_odds
+from unrelu.extraction.deep_answers import (
+    AnswerConfig,
+    NotFinite,
+    Recorder,
+    Saturated,
+    as_log_odds,
+)
 from unrelu.extraction.deep_numbers import SURE
 from unrelu.lines.domains import as_domain
 from unrelu.networks import Network, ReLUNetwork
+from unrelu.oracles.base import all_finite
 from unrelu.oracles.wrappers import LogOdds
 from unrelu.result import RecoveryResult
 
@@ -100,6 +107,18 @@ class Session:
             with self.stage("calibration"):
                 typical = self.domain.draw(self.answers.balance, self.rng)
                 self.oracle = Recorder(target, units=output_levels(target(typical)))
+
+    def recall(self) -> None:
+        """Take in the answers of the run from before: of the plan, and of other methods.
+
+        Log-odds are taken from here on only.
+        """
+        if self.oracle.log_odds:
+            return
+        for batch in self.run.target.record.batches():
+            if not all_finite(batch.answers):
+                raise NotFinite
+            self.oracle.record.add(batch.points, batch.answers / self.oracle.units, "")
 
     def ask_line(self, points: FloatArray) -> FloatArray:
         """Ask where every answer is needed."""

@@ -244,6 +244,7 @@ def extract_any_depth(
     def steps() -> AnyDepthResult:
         try:
             session.look(answers, odds)
+            session.recall()
             if first is not None:
                 peeling.suppose(*first)
             return _result(peeling, _begin(peeling) or _rounds(peeling, depth))
@@ -265,7 +266,7 @@ def peel_over(session: Session, rows: Rows | None = None, *, depth: int | None =
     theta = np.column_stack([rows.weights @ rows.basis, rows.biases])
     known = np.ones(theta.shape[1], dtype=bool)
     for row, std, anchor in zip(theta, rows.std, rows.anchors, strict=True):
-        layer.rows.append(Row(row, known, float(std), 1, anchor[None]))
+        layer.rows.append(Row(row, known, np.full(len(row), std), 1, anchor[None]))
     run.layers.append(layer)
     run.deepest = layer.over(run.prefix)
     return _begin(run) or _rounds(run, depth)

@@ -7,17 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
-from unrelu.extraction.deep_numbers import TRIES
+from unrelu.core.units import SPARE
+from unrelu.extraction.deep_numbers import PRECISE, TRIES
 from unrelu.extraction.peel_layer import Layer
 from unrelu.extraction.peel_lines import Crossings, known_kinks
-from unrelu.extraction.peel_rows import (
-    Row,
-    group_rows,
-    onto_surface,
-    read_rows,
-    refit_row,
-    test_surface,
-)
+from unrelu.extraction.peel_refit import refit_row, telling, unsure
+from unrelu.extraction.peel_rows import Row, group_rows, onto_surface, read_rows, test_surface
 from unrelu.extraction.peel_run import Peeling
 from unrelu.extraction.peel_top import MOST_BLIND
 from unrelu.extraction.peel_walk import follow, taken_in, undetermined
@@ -51,21 +46,17 @@ def find_rows(run: Peeling, layer: Layer, prefix: Prefix) -> int:
     open_ones = crossings.kept(~known)
     readings = run.read.get(prefix.depth, []) + read_rows(open_ones, prefix)
     grouped = group_rows(readings, layer.rows)
-    layer.rows = [
-        row if row is old else refit_row(row, prefix)
-        for row, old in zip(
-            [
-                r if r.known.all() else taken_in(r, open_ones, prefix)
-                for r in grouped[: len(layer.rows)]
-            ],
-            layer.rows,
-            strict=True,
-        )
-    ]
+    old = {r.anchor.tobytes(): r for r in layer.rows}  # two of them may have become one
+    layer.rows = []
+    for row in grouped:
+        before = old.get(row.anchor.tobytes())
+        if before is not None:
+            row = row if row.known.all() else taken_in(row, open_ones, prefix)
+            layer.rows.append(row if row is before else refit_row(row, prefix))
     fresh = [
         r
-        for r in grouped[len(layer.rows) :]
-        if r.members > layer.refused.get(r.anchor.tobytes(), 0)
+        for r in grouped
+        if r.anchor.tobytes() not in old and r.members > layer.refused.get(r.anchor.tobytes(), 0)
     ]
     believed = test_rows(run, layer, fresh, prefix)
     if not believed and prefix.depth:
@@ -140,8 +131,11 @@ def _tested(
         x = np.concatenate([places[i][0][part] for i in alive])
         n = np.concatenate([places[i][1][part] for i in alive])
         owner = np.concatenate([np.full(len(places[i][0][part]), i) for i in alive])
+        near = [unsure(rows[i], places[i][0][part], prefix) for i in alive]
         with run.session.stage("row tests"):
-            found = test_surface(run.session.oracle, x, n, prefix, run.session.noise)
+            found = test_surface(
+                run.session.oracle, x, n, prefix, run.session.noise, np.concatenate(near)
+            )
         np.add.at(asked, owner, 1)
         kinks = x + found.offsets[:, None] * n
         for i, point in zip(owner[found.there], kinks[found.there], strict=True):
@@ -232,9 +226,7 @@ def _straight(
 
 
 def complete(run: Peeling, layer: Layer, prefix: Prefix) -> None:
-    """Measure weights that no crossing has shown."""
-    if not prefix.depth:
-        return
+    """Measure weights that no crossing has shown, and rows that are not precise."""
     with run.session.stage("weights") as details:
         before = layer.missing
         if before <= MOST_BLIND:  # so few that new places are worth it in every pass
@@ -250,13 +242,22 @@ def complete(run: Peeling, layer: Layer, prefix: Prefix) -> None:
 def _firm(run: Peeling, layer: Layer, row: Row, prefix: Prefix) -> Row | None:
     """Find a row's surface at as many places as it has numbers, and a few more.
 
-    None where it is missed at too many: a unit farther up that had not bent yet.
+    None where it is missed at too many: a unit farther up that had not bent yet. Of the first
+    layer, which nothing amplifies, only rows that are not precise need them.
     """
-    more = int(row.known.sum()) + 2 - len(row.places)
-    if more <= 0:
+    imprecise = bool(row.error.max() > PRECISE)
+    more = int(row.known.sum()) + SPARE - len(row.places)
+    if more > 0 and (imprecise or prefix.depth):
+        x, n = _places(run, layer, row, prefix, more)
+    elif imprecise:
+        x, n = onto_surface(row, prefix, run.starts(row))
+        chosen = telling(row, x, prefix, TRIES)
+        x, n = x[chosen], n[chosen]
+    else:
         return row
-    x, n = _places(run, layer, row, prefix, more)
-    found = test_surface(run.session.oracle, x, n, prefix, run.session.noise)
+    found = test_surface(
+        run.session.oracle, x, n, prefix, run.session.noise, unsure(row, x, prefix)
+    )
     if not layer.stands(row, int(found.there.sum()), len(x), BELIEVED):
         layer.refused[row.anchor.tobytes()] = row.members
         return None

@@ -69,7 +69,8 @@ class Layer:
         for i, row in enumerate(self.rows):
             theta = np.insert(row.theta, width, np.zeros(more))
             known = np.insert(row.known, width, np.zeros(more, dtype=bool))
-            self.rows[i] = dataclasses.replace(row, theta=theta, known=known)
+            error = np.insert(row.error, width, np.zeros(more))
+            self.rows[i] = dataclasses.replace(row, theta=theta, known=known, error=error)
         return True
 
     def stands_on(self, below: Layer) -> None:
@@ -88,7 +89,8 @@ class Layer:
         self.below = [b for i, b in enumerate(self.below) if i not in set(units.tolist())]
         for i, row in enumerate(self.rows):
             theta, known = np.delete(row.theta, units), np.delete(row.known, units)
-            self.rows[i] = dataclasses.replace(row, theta=theta, known=known)
+            error = np.delete(row.error, units)
+            self.rows[i] = dataclasses.replace(row, theta=theta, known=known, error=error)
 
     def signs_before(self) -> FloatArray:
         """Return the rows' signs as far as gradients told them, ``(n,)``, else 0."""
@@ -132,7 +134,7 @@ class Layer:
     def over(self, prefix: Prefix) -> Prefix:
         """Return the layers below with this one on top."""
         known = np.stack([r.known for r in self.rows])[:, :-1]
-        return prefix.with_layer(*self.arrays(), ~known)
+        return prefix.with_layer(*self.arrays(), ~known, np.stack([r.error for r in self.rows]))
 
     def arrays(self) -> tuple[FloatArray, FloatArray]:
         """Return weights ``(n, w)`` and biases ``(n,)``, with the signs that are known."""

@@ -30,7 +30,6 @@ __all__ = [
     "group_rows",
     "onto_surface",
     "read_rows",
-    "refit_row",
     "test_surface",
 ]
 
@@ -42,11 +41,6 @@ AGREE = READ
 """Largest disagreement of two readings of one row of unit length, beside their errors."""
 NEWTON = 12
 """Steps that take a point onto a surface, piece by piece."""
-PLACED_TO, KNOWN_TO = 1e-12, 1e-8
-"""How precisely a kink's place is known, over the norm of its input, and what entries of a row
-may be off where places tell nothing better: as read; :data:`AGREE` where just found."""
-WRONG = LARGE
-"""Deviations of this many times that, on average, come from a place that is not the row's."""
 SHARED = TRIES
 """Numbers that two readings must share to be compared: one is lost to their scale, and two
 that agree by chance to :data:`AGREE` are not met."""
@@ -63,7 +57,7 @@ class Row:
     known
         Which entries are known; the bias always is.
     error
-        Of an entry.
+        Of each entry, ``(w + 1,)``: of weights measured one by one more than of those read.
     members
         How many crossings it was read from.
     places
@@ -72,7 +66,7 @@ class Row:
 
     theta: FloatArray
     known: BoolArray
-    error: float
+    error: FloatArray
     members: int
     places: FloatArray
 
@@ -116,15 +110,16 @@ def read_rows(crossings: Crossings, prefix: Prefix) -> list[Row]:
         theta /= size
         theta[-1] = -theta[:-1] @ seen.heights[i]
         known = np.append(on, True)
-        rows.append(Row(theta, known, error / float(s[-1]) / size, 1, crossings.points[[c]]))
-    return sorted(rows, key=lambda r: r.error)
+        each = np.where(known, error / float(s[-1]) / size, 0.0)
+        rows.append(Row(theta, known, each, 1, crossings.points[[c]]))
+    return sorted(rows, key=lambda r: float(r.error[-1]))
 
 
 def _agreeing(rows: Sequence[Row], two: Row) -> tuple[int, float] | None:
     """Return the first row that a reading agrees with, and the factor that takes it there."""
     if not rows:
         return None
-    theta, error = np.stack([r.theta for r in rows]), np.array([r.error for r in rows])
+    theta, error = np.stack([r.theta for r in rows]), np.stack([r.error for r in rows])
     both = np.stack([r.known for r in rows]) & two.known
     a, b = np.where(both, theta, 0.0), np.where(both, two.theta, 0.0)
     # A bias is as precise as the heights that told it are large.
@@ -134,72 +129,22 @@ def _agreeing(rows: Sequence[Row], two: Row) -> tuple[int, float] | None:
     along = np.einsum("nw,nw->n", a[:, :-1], b[:, :-1])
     factor = np.where(told, along / np.where(told, lengths[1], 1.0) ** 2, 0.0)
     apart = np.abs(a - factor[:, None] * b)
-    allowed = AGREE + LARGE * (error + np.abs(factor) * two.error)
-    told &= (apart[:, :-1].max(axis=1) <= allowed) & (apart[:, -1] <= allowed * size)
+    allowed = AGREE + LARGE * (error + np.abs(factor)[:, None] * two.error)
+    allowed[:, -1] *= size
+    told &= (apart <= allowed).all(axis=1)
     first = int(told.argmax())
     return (first, float(factor[first])) if told[first] else None
 
 
 def _merged(one: Row, two: Row, factor: float) -> Row:
     """Return one row of two readings; the more precise one counts where both tell."""
-    theta = one.theta.copy()
-    new = two.known & ~one.known
-    theta[new] = factor * two.theta[new]
-    error = max(one.error, abs(factor) * two.error) if new.any() else one.error
+    error = abs(factor) * two.error
+    new = two.known & (~one.known | (error < one.error))
+    theta, error = np.where(new, factor * two.theta, one.theta), np.where(new, error, one.error)
     members = one.members + two.members
     places = np.unique(np.concatenate([one.places[1:], two.places]), axis=0)
     places = np.concatenate([one.places[:1], places])
     return Row(theta, one.known | two.known, error, members, places)
-
-
-def _moved(rows: FloatArray, theta: FloatArray, loose: FloatArray) -> tuple[FloatArray, float]:
-    """Return the change that brings ``rows @ theta`` nearest to zero, and what is left."""
-    matrix = np.concatenate([rows, np.diag(1.0 / loose)])
-    right = np.concatenate([-rows @ theta, np.zeros(len(theta))])
-    change = np.linalg.lstsq(matrix, right, rcond=None)[0]
-    return change, float(((matrix @ change - right) ** 2).sum())
-
-
-def refit_row(row: Row, prefix: Prefix, fresh: int | None = None) -> Row:
-    """Fit a row to all places where its surface was found.
-
-    A kink's place is far more precise than the jump of a gradient, but tells one number only:
-    what the places leave open stays as it was read.
-
-    Parameters
-    ----------
-    fresh
-        A weight that has just been found, and is less precise than the others.
-    """
-    z, states = prefix.states(row.places)
-    heights = np.where(states[-1], z, 0.0)
-    fine = prefix.sure(row.places) & ~(states[-1] & ~row.known[:-1]).any(axis=1)
-    slope = np.linalg.norm(prefix.pulled(states, states[-1] * row.theta[:-1]), axis=1)
-    fine &= slope > 0.0
-    rows = np.concatenate([heights, np.ones((len(slope), 1))], axis=1)[fine]
-    far = 1.0 + np.linalg.norm(row.places[fine], axis=1)
-    rows = rows[:, row.known] / (PLACED_TO * slope[fine] * far)[:, None]
-    theta = row.theta[row.known]
-    loose = np.full(len(theta), KNOWN_TO)
-    if fresh is not None:
-        loose[np.flatnonzero(np.flatnonzero(row.known) == fresh)] = AGREE
-    change, cost = _moved(rows, theta, loose)
-    while cost > WRONG**2 * len(rows) and len(rows) > 1:
-        # A place where another unit's kink was met: the one without which all fits best.
-        trials = [_moved(np.delete(rows, i, axis=0), theta, loose) for i in range(len(rows))]
-        best = int(np.argmin([c for _, c in trials]))
-        if trials[best][1] > 0.5 * cost:
-            break
-        rows, (change, cost) = np.delete(rows, best, axis=0), trials[best]
-    theta = theta + change
-    new = row.theta.copy()
-    new[row.known] = theta
-    # Rows of the layer above are written in this row's scale: it stays.
-    before = row.known[:-1].copy()
-    if fresh is not None:
-        before[fresh] = False
-    old, now = (np.linalg.norm(t[:-1][before]) for t in (row.theta, new))
-    return dataclasses.replace(row, theta=new * float(old / now) if now > 0.0 else row.theta)
 
 
 def group_rows(readings: list[Row], known: list[Row]) -> list[Row]:
@@ -290,13 +235,21 @@ STEP = PLAIN
 """Distance of the points beside a predicted kink, over the norm of the input: so near that
 other kinks seldom lie between, so far that slopes are precise."""
 PLACED = 2e-3
-"""A kink is where it was predicted within this part of that distance."""
+"""A kink is where a precise row predicts it within this part of that distance."""
 
 
 def test_surface(
-    ask: AskPoints, points: FloatArray, normals: FloatArray, prefix: Prefix, noise: NoiseModel
+    ask: AskPoints,
+    points: FloatArray,
+    normals: FloatArray,
+    prefix: Prefix,
+    noise: NoiseModel,
+    unsure: FloatArray,
 ) -> SurfaceTest:
-    """Ask two points on each side of a surface at every place, and intersect the two lines."""
+    """Ask two points on each side of a surface at every place, and intersect the two lines.
+
+    ``unsure`` is how far from its place a kink may be by the errors of its row, ``(n,)``.
+    """
     if len(points) == 0:
         none = np.zeros(0, dtype=bool)
         return SurfaceTest(points, none, none, np.zeros(0))
@@ -314,8 +267,8 @@ def test_surface(
     # Left line at 0: 2 y1 - y0; right line: 2 y2 - y3; they meet where both are equal.
     gap = ((2 * y[:, 1] - y[:, 0]) - (2 * y[:, 2] - y[:, 3]))[at, pick]
     with np.errstate(divide="ignore", invalid="ignore"):
-        place = gap / bend
+        place = gap / bend * step
     seen = np.abs(bend) > 1e3 * sigma
-    there = seen & (np.abs(place) < PLACED)
+    there = seen & (np.abs(place) < np.minimum(PLACED * step + unsure, step))
     flat = np.abs(bend) <= 1e2 * sigma
-    return SurfaceTest(points, there, flat, np.where(there, place * step, 0.0))
+    return SurfaceTest(points, there, flat, np.where(there, place, 0.0))

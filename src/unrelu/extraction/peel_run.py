@@ -79,7 +79,8 @@ class Peeling:
         theta /= np.linalg.norm(weights, axis=1, keepdims=True)
         known = np.ones(theta.shape[1], dtype=bool)
         feet = -theta[:, -1:] * theta[:, :-1]  # the points nearest to the origin
-        self.read[0] = [Row(t, known, FAINT, 1, x[None]) for t, x in zip(theta, feet, strict=True)]
+        error = np.full(theta.shape[1], FAINT)
+        self.read[0] = [Row(t, known, error, 1, x[None]) for t, x in zip(theta, feet, strict=True)]
         layer = self.layer(0)
         layer.rows = list(self.read[0])
         layer.orient(np.ones(len(theta)))

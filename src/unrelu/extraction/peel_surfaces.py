@@ -206,6 +206,6 @@ def surface_row(
     first = int(told[int(np.argmin(crossings.errors[members[told]]))])
     v /= size
     order = np.append(first, np.delete(np.arange(len(members)), first))
-    error = float(crossings.errors[members].max())
-    row = np.append(v, -v @ heights[first])
-    return Row(row, np.append(known, True), error, len(members), places[order])
+    row, known = np.append(v, -v @ heights[first]), np.append(known, True)
+    error = np.where(known, crossings.errors[members].max(), 0.0)
+    return Row(row, known, error, len(members), places[order])

@@ -79,7 +79,8 @@ def combined_row(points: FloatArray, normals: FloatArray, prefix: Prefix) -> Row
     size = float(np.linalg.norm(theta[:-1]))
     if not known[-1] or (seen.on[0] & ~known[:-1]).any() or size == 0.0:
         return None
-    return Row(theta / size, known, FAINT * AGREE / size, count, points)
+    error = np.where(known, FAINT * AGREE / size, 0.0)
+    return Row(theta / size, known, error, count, points)
 
 
 def taken_in(row: Row, crossings: Crossings, prefix: Prefix) -> Row:

@@ -16,8 +16,9 @@ import numpy as np
 
 from unrelu._types import FloatArray
 from unrelu.core.noise import NoiseModel
-from unrelu.extraction.deep_numbers import FAINT, PLAIN, TRIES
-from unrelu.extraction.peel_rows import NEWTON, Row, onto_surface, refit_row, test_surface
+from unrelu.extraction.deep_numbers import FAINT, PLAIN, READ, TRIES
+from unrelu.extraction.peel_refit import refit_row, unsure
+from unrelu.extraction.peel_rows import NEWTON, STEP, Row, onto_surface, test_surface
 from unrelu.extraction.prefix import Prefix
 
 __all__ = ["complete_row"]
@@ -32,7 +33,7 @@ WINDOW = 4.0
 PLACES = TRIES
 """Places asked at in turn, until one is confirmed or two agree, and how often in vain."""
 SHARPEN = 2
-"""Places at which a weight is looked for where its unit is well on, and measured again."""
+"""Places at which a weight is looked for where its unit is on by more, and measured again."""
 AGREE = FAINT
 """How well, over one and the weight."""
 
@@ -92,8 +93,15 @@ def _weights(
     prefix: Prefix,
     noise: NoiseModel,
     places: tuple[FloatArray, FloatArray, FloatArray],
-) -> FloatArray:
-    """Measure a weight at several places; only those with one kink in the window tell."""
+) -> tuple[FloatArray, FloatArray]:
+    """Measure a weight at several places; only those with one kink in the window tell.
+
+    Returns
+    -------
+    weights, errors
+        ``(n,)`` each: what the other weights are off by counts as often as the unit is on by
+        less than theirs are.
+    """
     x, u, width = places
     grid = np.array([-1.5, -1.0, 1.0, 1.5])
     at = x[:, None] + (width[:, None] * grid)[:, :, None] * u[:, None]
@@ -110,7 +118,7 @@ def _weights(
     x, u, width, y, std = x[fine], u[fine], width[fine], y[fine], std[fine]
     left, right, t = left[fine], right[fine], t[fine]
     if len(x) == 0:
-        return np.empty(0)
+        return np.empty(0), np.empty(0)
     beside = 0.5 * np.minimum(1.0 - np.abs(t), 0.1)
     tests = np.stack([t - beside, t + beside], axis=1)
     at = x[:, None] + (width[:, None] * tests)[:, :, None] * u[:, None]
@@ -127,7 +135,8 @@ def _weights(
     heights = prefix.heights(kink)
     known = np.where(row.known[:-1], row.theta[:-1], 0.0)
     rest = heights @ known + row.theta[-1]
-    return np.asarray(-rest / heights[:, unit])
+    off = heights**2 @ row.error[:-1] ** 2 + row.error[-1] ** 2
+    return -rest / heights[:, unit], np.sqrt(off) / heights[:, unit]
 
 
 def complete_row(
@@ -184,17 +193,18 @@ def _measured(
     starts: FloatArray,
 ) -> Row | None:
     """Return the row with a weight that one place tells and another confirms, or None."""
-    values = np.empty(0)
+    values, errors = np.empty(0), np.empty(0)
     for i in range(len(places[0])):
         x, u, width = (part[i : i + 1] for part in places)
-        found = _weights(ask, row, unit, prefix, noise, (x, u, width))
+        found, off = _weights(ask, row, unit, prefix, noise, (x, u, width))
         if len(found) == 0:
             continue
-        values = np.append(values, found)
+        values, errors = np.append(values, found), np.append(errors, off)
         agreed = _agreed(values)
-        theta, known = row.theta.copy(), row.known.copy()
+        theta, known, error = row.theta.copy(), row.known.copy(), row.error.copy()
         theta[unit], known[unit] = found[0] if agreed is None else agreed, True
-        longer = dataclasses.replace(row, theta=theta, known=known)
+        error[unit] = READ + (off[0] if agreed is None else errors.min())
+        longer = dataclasses.replace(row, theta=theta, known=known, error=error)
         sharp = _sharpened(ask, longer, unit, prefix, noise, starts)
         if sharp is not None or agreed is not None:
             return longer if sharp is None else sharp
@@ -211,24 +221,28 @@ def _sharpened(
 ) -> Row | None:
     """Measure the last weight again, where its unit is well on; None where no kink confirms it.
 
-    The place of the kink there tells it more precisely than beside the unit's surface.
+    The place of the kink there tells it more precisely than beside the unit's surface; the
+    more precisely it is known, the farther from there a kink can be predicted.
     """
     x, n = onto_surface(row, prefix, starts)
-    if len(x) == 0:
-        return None
     z, on = prefix.states(x)
     heights = np.where(on[-1], z, 0.0)
     slope = np.linalg.norm(prefix.pulled(on, on[-1] * row.theta[:-1]), axis=1)
-    lever = heights[:, unit] / np.maximum(slope, 1e-300) / (1.0 + np.linalg.norm(x, axis=1))
-    order = np.argsort(-lever)[:SHARPEN]
-    order = order[heights[order, unit] > 0.0]
-    if len(order) == 0:
-        return None
-    found = test_surface(ask, x[order], n[order], prefix, noise)
-    if not found.there.any():
-        return None
-    kinks = (x[order] + found.offsets[:, None] * n[order])[found.there]
-    return refit_row(row.seen_at(kinks), prefix, unit)
+    far = 1.0 + np.linalg.norm(x, axis=1)
+    lever = heights[:, unit] / np.maximum(slope, 1e-300) / far
+    confirmed = False
+    for _ in range(SHARPEN):
+        off = unsure(row, x, prefix) if len(x) else np.empty(0)
+        lever = np.where(2.0 * off < STEP * far, lever, 0.0)
+        if not (lever > 0.0).any():
+            break
+        best = [int(lever.argmax())]
+        lever[best] = 0.0
+        found = test_surface(ask, x[best], n[best], prefix, noise, off[best])
+        if found.there.any():
+            row = refit_row(row.seen_at(x[best] + found.offsets[:, None] * n[best]), prefix)
+            confirmed = True
+    return row if confirmed else None
 
 
 def _agreed(values: FloatArray) -> float | None:

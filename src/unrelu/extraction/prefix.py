@@ -52,12 +52,15 @@ class Prefix:
     unknown
         Which weights are not known, of the same shape as weights; none where it is left out.
         Where the unit below such a weight is on, nothing is said about what is above it.
+    errors
+        Of weights and biases, ``(width, width below + 1)`` per layer; nought where left out.
     """
 
     dimension: int
     weights: tuple[FloatArray, ...] = ()
     biases: tuple[FloatArray, ...] = ()
     unknown: tuple[BoolArray, ...] = ()
+    errors: tuple[FloatArray, ...] = ()
 
     @property
     def depth(self) -> int:
@@ -70,14 +73,33 @@ class Prefix:
         return len(self.biases[-1]) if self.biases else self.dimension
 
     def with_layer(
-        self, weights: FloatArray, biases: FloatArray, unknown: BoolArray | None = None
+        self,
+        weights: FloatArray,
+        biases: FloatArray,
+        unknown: BoolArray | None = None,
+        errors: FloatArray | None = None,
     ) -> Prefix:
         """Return the prefix with one layer more."""
         gaps = self.unknown or tuple(np.zeros(w.shape, dtype=bool) for w in self.weights)
         gap = np.zeros(weights.shape, dtype=bool) if unknown is None else unknown
+        sizes = self.errors or tuple(np.zeros((len(w), w.shape[1] + 1)) for w in self.weights)
+        size = np.zeros((len(weights), weights.shape[1] + 1)) if errors is None else errors
         return Prefix(
-            self.dimension, (*self.weights, weights), (*self.biases, biases), (*gaps, gap)
+            self.dimension,
+            (*self.weights, weights),
+            (*self.biases, biases),
+            (*gaps, gap),
+            (*sizes, size),
         )
+
+    def unsure(self, x: FloatArray) -> FloatArray:
+        """Return the errors of the last known layer's outputs, ``(n, w)``."""
+        value, square = x, np.zeros_like(x)
+        for w, b, e in zip(self.weights, self.biases, self.errors, strict=False):
+            z = value @ w.T + b
+            square = square @ (w**2).T + value**2 @ (e[:, :-1] ** 2).T + e[:, -1] ** 2
+            value, square = np.maximum(z, 0.0), np.where(z > 0.0, square, 0.0)
+        return np.sqrt(square) if self.errors else np.zeros((len(x), self.width))
 
     def sure(self, x: FloatArray) -> BoolArray:
         """Tell where no weight that is not known counts, ``(n,)``."""
