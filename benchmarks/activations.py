@@ -4,8 +4,8 @@ The activation, the width and the kind of answers are not told: every row connec
 calls ``extract`` as it stands. Trained scikit-learn models are connected as they are; targets
 that are not one hidden layer may not be called recovered. ``ratio`` is queries over parameters,
 the certificate's excluded; ``ratio_planned`` is what of it the look at the target took (diagnosis
-and first look, about 700 queries whatever the size); ``error`` is max |f - f^| over 10,000
-Gaussian inputs over std(f).
+and, unless an attempt at one hidden layer is cheaper, a first look); ``error`` is max |f - f^|
+over 10,000 Gaussian inputs over std(f).
 """
 
 from __future__ import annotations

@@ -86,3 +86,5 @@ def test_units_that_saturate_are_not_called_clipping(
     rows, top = rng.standard_normal((10, 8)), rng.standard_normal((2, 10))
     oracle = unrelu.connect(lambda x: activation(x @ rows.T) @ top.T, input_dim=8, output_dim=2)
     assert not notice_clipping(oracle, rng=0).noticed
+    # Two answers far out, and three pairs of which half of the features are far out.
+    assert oracle.queries.total == 8

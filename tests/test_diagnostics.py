@@ -188,3 +188,17 @@ def test_probabilities_that_long_steps_saturate_are_looked_at_over_short_ones():
     found = diagnose(Softmax(NetworkOracle(steep)), rng=1)
     assert found.kind == "probabilities"
     assert found.piecewise_linear is False
+
+
+def test_short_steps_are_asked_only_where_long_ones_show_more_than_rounding():
+    truth = net(0)
+    smooth = Network(truth.weights, truth.biases, "tanh")
+    exact = diagnose(truth)
+    # 16 inputs, 8 far out, 2 again; five steps to both sides of each, or all nine.
+    assert exact.queries == 26 + 16 * 2 * 5
+    for oracle in (
+        connect(smooth),
+        NetworkOracle(truth, dtype="float32"),
+        Softmax(connect(truth)),
+    ):
+        assert diagnose(oracle).queries == 26 + 16 * 2 * 9

@@ -21,7 +21,7 @@ from unrelu.labels import accepts as labels
 from unrelu.learner import accepts as learner
 from unrelu.lines.domains import as_domain
 from unrelu.lines.facts import Area, Facts, Offer, follow_hyperplanes
-from unrelu.lines.first_look import FirstLook
+from unrelu.lines.first_look import FirstLook, FirstLookConfig
 from unrelu.oracles import as_oracle
 from unrelu.oracles.base import Oracle, Wrapper
 from unrelu.oracles.wrappers import NotProbabilities
@@ -32,6 +32,7 @@ __all__ = [
     "METHODS",
     "ExtractionPlan",
     "best_offer",
+    "looked_at",
     "make_plan",
     "of_values",
     "plan_extraction",
@@ -203,8 +204,13 @@ def make_plan(
     generator: np.random.Generator,
     frame: Frame | None = None,
     answers: AnswerKind = "auto",
+    *,
+    frugal: bool = False,
 ) -> tuple[ExtractionPlan, Remembered]:
-    """Return the plan, and the target in its frame: the one given, or that of rows given."""
+    """Return the plan, and the target in its frame: the one given, or that of rows given.
+
+    A ``frugal`` plan leaves the depth to an attempt, where that tells it for less.
+    """
     check_reading(answers)
     before = oracle.queries.total
     area = as_domain(domain if oracle.box is None else oracle.box, oracle.input_dim)
@@ -235,13 +241,10 @@ def make_plan(
         seen, None, area.kind, _domain(target, domain), record=target.record, told=answers
     )
     if facts.everywhere and facts.affine_pieces and not facts.coarse and seen.kind != "constant":
-        with target.stage("depth"):
-            try:
-                look = follow_hyperplanes(target, seen, generator)
-            except NotProbabilities:
-                facts = of_values(facts)
-                look = follow_hyperplanes(target, facts.diagnosis, generator)
-            facts = dataclasses.replace(facts, look=look)
+        if frugal and extraction.attempt_tells_depth(facts):
+            facts = dataclasses.replace(facts, look_saved=True)
+        else:
+            facts = looked_at(target, facts, generator)
     offer = best_offer(facts)
     spent = target.queries.total - before
     if offer is None:
@@ -266,6 +269,23 @@ def _inside(
     limits += f" about {np.median(low):.4g} to {np.median(high):.4g} (found by asking)"
     facts = dataclasses.replace(plan.facts, limits=limits)
     return dataclasses.replace(plan, facts=facts), target
+
+
+def looked_at(target: Remembered, facts: Facts, generator: np.random.Generator) -> Facts:
+    """Return the facts with a look at a few hyperplanes: which of them bend.
+
+    Where an attempt at one hidden layer has failed and none of a few bends, more are followed.
+    """
+    with target.stage("depth"):
+        try:
+            look = follow_hyperplanes(target, facts.diagnosis, generator)
+        except NotProbabilities:
+            facts = of_values(facts)
+            look = follow_hyperplanes(target, facts.diagnosis, generator)
+        if facts.look_saved and look is not None and not look.deeper:
+            longer = FirstLookConfig(fewest=FirstLookConfig().most)
+            look = follow_hyperplanes(target, facts.diagnosis, generator, longer)
+    return dataclasses.replace(facts, look=look, look_saved=False)
 
 
 def of_values(facts: Facts) -> Facts:

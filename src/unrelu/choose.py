@@ -3,12 +3,14 @@
 A diagnosis (:mod:`unrelu.diagnostics`) tells what kind of answers come back
 and how noisy they are. A first look (:mod:`unrelu.lines.first_look`) follows a
 few hyperplanes: those of the first layer never bend, those of later layers do
-(Daniely & Granot, section 3.5.2). Together they take about 700 queries in six
-round trips. These facts are shown to every method; one that can serve such a
-target offers to do so (``accepts.py`` in its folder), with its reason, its
-price and what it promises. The best offer is run. Where its own checks fail,
-that is one more fact, and the methods are asked again, until one explains the
-answers or none has anything left to offer.
+(Daniely & Granot, section 3.5.2). Together they take about 600 queries in seven
+round trips; where exact answers show few hyperplanes, an attempt at one hidden layer
+costs less than that look, and tells the depth as well. These facts are shown
+to every method; one that can serve such a target offers to do so
+(``accepts.py`` in its folder), with its reason, its price and what it promises.
+The best offer is run. Where its own checks fail, that is one more fact, and the
+methods are asked again, until one explains the answers or none has anything left
+to offer.
 
 Inputs that do not live at size one around the origin get a frame of their own
 (:mod:`unrelu.core.frame`): by the rows that the caller gave, or by asking.
@@ -30,6 +32,7 @@ import numpy as np
 from unrelu._choose_plan import (
     ExtractionPlan,
     best_offer,
+    looked_at,
     make_plan,
     of_values,
     plan_extraction,
@@ -127,7 +130,7 @@ def extract(
     if plan is None:
         try:
             with as_breakdown():
-                plan, target = make_plan(source, domain, planner, answers=answers)
+                plan, target = make_plan(source, domain, planner, answers=answers, frugal=True)
         except BudgetExhausted as error:
             return RecoveryResult(
                 Status.BUDGET_EXHAUSTED, f"{error}; not even the depth was found",
@@ -260,11 +263,14 @@ def _attempts(
     best: tuple[str, RecoveryResult] | None = None
     while (offer := best_offer(facts)) is not None:
         meter.update(offer.method, 0, None, offer.reason)
-        if facts.attempts:
+        if reasons:
             target.allowance.begin_again(offer.price)
         try:
             with as_breakdown():
                 result = offer.run(target, rng, meter)
+                following = facts.after(offer.method, result)
+                if facts.look_saved and not _ends(result):
+                    following = looked_at(target, facts, rng)
         except NotProbabilities:  # methods that find out for themselves do not raise it
             facts = of_values(facts)
             reasons.append("the answers seemed to be probabilities")
@@ -273,6 +279,7 @@ def _attempts(
             spent = isinstance(error, BudgetExhausted)
             status = Status.BUDGET_EXHAUSTED if spent else Status.NUMERICAL_FAILURE
             result = RecoveryResult(status, str(error), target.queries, provenance)
+            following = facts.after(offer.method, result)
         reasons.append(offer.reason)
         told = dataclasses.replace(
             result,
@@ -281,13 +288,19 @@ def _attempts(
         )
         if best is None or _says_something(result):
             best = offer.method, told
-        if result.copied or result.status is Status.BUDGET_EXHAUSTED or target_changed(result):
+        if _ends(result):
             break
         stages.extend(result.stages)
-        facts = facts.after(offer.method, result)
+        facts = following
     if best is None:
         return "nothing", nothing_recovered(target, plan, provenance)
     return best[0], with_first_layer(called_no_network(best[1], facts), facts)
+
+
+def _ends(result: RecoveryResult) -> bool:
+    """Whether nothing else is tried after a result."""
+    exhausted = result.status is Status.BUDGET_EXHAUSTED
+    return result.copied or exhausted or target_changed(result)
 
 
 def _joined(reasons: list[str]) -> str:

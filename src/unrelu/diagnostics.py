@@ -36,7 +36,8 @@ class DiagnosisConfig:
     steps: tuple[float, ...] = (1e1, 1e0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7)
     """Steps of the second differences, in input units (times ``scale``): large ones
     cross kinks, small ones vanish in input rounding; the quietest that still moves
-    the answer gives the noise."""
+    the answer gives the noise. Those below ``small``'s end are asked where longer ones show
+    more than the rounding of float64."""
     far: float = 100.0
     """Factor by which points are moved out to see whether answers stay bounded."""
     small: tuple[float, float] = (1e-5, 1e-3)
@@ -97,22 +98,21 @@ def diagnose(
     size = float(np.sqrt(np.mean(near**2)))
     precision, quantum = _precision(np.concatenate([near, far]), size)
     # Three repeats tell a deviation within a factor of three; many differences tell it better.
-    quietest, jitter = _quietest(near, ends, options), seen.jitter
+    quietest, jitter = _quietest(near, ends, seen.steps, options), seen.jitter
     noise = max(quietest, quantum / np.sqrt(12.0), jitter if jitter > 3.0 * quietest else 0.0)
     bend_step = piecewise = hyperplanes = None
     steps_only = False
     if kind not in {"labels", "constant"}:
         if kind == "probabilities":
             # A softmax bends everywhere; log-odds bend only where the network does.
-            seconds, floor = _as_log_odds(near, ends, noise, options)
+            seconds, floor = _as_log_odds(near, ends, noise, seen.steps)
         else:
             seconds, floor = _second_differences(near, ends), np.full(len(near), noise)
-        bend_step, piecewise = _bends(seconds, floor, seen.scale, options)
-        steps_only = _locally_constant(near, ends, quantum, options)
+        bend_step, piecewise = _bends(seconds, floor, seen.scale, seen.steps)
+        steps_only = _locally_constant(near, ends, quantum, seen.steps, options)
         if piecewise and not steps_only and oracle.box is None:
             bent = seconds > 2.0 * AGREES * floor
-            steps = np.asarray(options.steps) / np.sqrt(oracle.input_dim)
-            hyperplanes = _count_hyperplanes(bent, steps)
+            hyperplanes = _count_hyperplanes(bent, seen.steps / np.sqrt(oracle.input_dim))
     return Diagnosis(
         kind=kind,
         precision=precision,
@@ -139,7 +139,8 @@ class _Seen:
     near: FloatArray
     far: FloatArray
     ends: FloatArray
-    scale: float  # of the steps
+    steps: FloatArray  # that were asked, over their scale
+    scale: float
     jitter: float  # deviation of repeated answers, 0 where they are the same
     consistent: bool  # whether a point alone and in a batch gave the same bits
 
@@ -151,7 +152,10 @@ def _ask(
     center: FloatArray | None,
     g: np.random.Generator,
 ) -> _Seen:
-    """Ask everything in one batch: round trips cost as much as queries. Then one point twice."""
+    """Ask all that most targets need in one batch: round trips cost as much as queries.
+
+    Then one point twice; and, unless long steps leave nothing but rounding, short ones.
+    """
     d, box = oracle.input_dim, oracle.box
     offset = np.zeros(d) if center is None else _center(center, d)
     if box is None:
@@ -162,22 +166,46 @@ def _ask(
         scale = float((box[1] - box[0]).min()) / 4 / max(options.steps)
     away = offset + options.far * (x[: len(x) // 2] - offset)
     away = away if box is None else np.clip(away, *box)
-    around = _line_ends(x, scale, options, g)
+    steps = np.asarray(options.steps)
+    long = int(np.count_nonzero(steps >= options.small[1]))
+    around = _line_ends(x, scale * steps, g)
+    ahead, behind = around[:long].reshape(-1, d), around[long:].reshape(-1, d)
     with oracle.stage("diagnosis"):
-        seen = oracle(np.concatenate([x, away, around]))
+        seen = oracle(np.concatenate([x, away, ahead]))
         again = oracle(x[:1], repeat=1)
         alone = oracle(x[:1], repeat=2)
-    near, far, rest = np.split(seen, [len(x), len(x) + len(away)])
+        near, far, rest = np.split(seen, [len(x), len(x) + len(away)])
+        ends = rest.reshape(long, 2, len(x), -1)
+        if _kind(near, far, ends) != "values" or not _only_rounding(
+            near, ends, steps[:long], options
+        ):
+            short = oracle(behind).reshape(len(steps) - long, 2, len(x), -1)
+            ends = np.concatenate([ends, short])
     repeats = np.concatenate([near[:1], again, alone])
     same = bool(np.array_equal(again, alone))
     return _Seen(
         near=near,
         far=far,
-        ends=rest.reshape(len(options.steps), 2, len(x), -1),
+        ends=ends,
+        steps=steps[: len(ends)],
         scale=scale,
         jitter=0.0 if same else float(repeats.std(axis=0, ddof=1).max()),
         consistent=bool(np.array_equal(near[:1], again)),
     )
+
+
+def _only_rounding(
+    near: FloatArray, ends: FloatArray, steps: FloatArray, options: DiagnosisConfig
+) -> bool:
+    """Whether steps move the answers, and the last bends nearly none beyond float64's rounding.
+
+    Shorter steps would show the same.
+    """
+    rounding = AGREES * 2.0**-52 * float(np.sqrt(np.mean(near**2)))
+    straight = _second_differences(near, ends[-1:])[0] <= np.sqrt(6.0) * rounding
+    if np.mean(straight) <= options.still:
+        return False
+    return 0.0 < _quietest(near, ends, steps, options) <= rounding
 
 
 def _center(center: Any, d: int) -> FloatArray:
@@ -220,15 +248,11 @@ def _precision(seen: FloatArray, size: float) -> tuple[str, float]:
     return "float64", 2.0**-52 * size
 
 
-def _line_ends(
-    x: FloatArray, scale: float, options: DiagnosisConfig, g: np.random.Generator
-) -> FloatArray:
-    """Return ``x - h v`` and ``x + h v``, by step, sign and point, ``(steps * 2 * points, d)``."""
-    n, d = x.shape
-    direction = g.standard_normal((n, d))
+def _line_ends(x: FloatArray, steps: FloatArray, g: np.random.Generator) -> FloatArray:
+    """Return ``x - h v`` and ``x + h v``, by step, sign and point, ``(steps, 2, points, d)``."""
+    direction = g.standard_normal(x.shape)
     direction /= np.linalg.norm(direction, axis=1, keepdims=True)
-    steps = scale * np.asarray(options.steps)
-    return np.concatenate([x + sign * h * direction for h in steps for sign in (-1.0, 1.0)])
+    return np.array([[x + sign * h * direction for sign in (-1.0, 1.0)] for h in steps])
 
 
 def _second_differences(middle: FloatArray, ends: FloatArray) -> FloatArray:
@@ -236,13 +260,15 @@ def _second_differences(middle: FloatArray, ends: FloatArray) -> FloatArray:
     return np.asarray(np.abs(ends[:, 0] - 2.0 * middle + ends[:, 1]).max(axis=2))
 
 
-def _quietest(middle: FloatArray, ends: FloatArray, options: DiagnosisConfig) -> float:
+def _quietest(
+    middle: FloatArray, ends: FloatArray, steps: FloatArray, options: DiagnosisConfig
+) -> float:
     """Estimate an answer's error from the quietest step that moves the answer.
 
     A network may be flat around many inputs; those around which it is not tell
     the noise, where there are some.
     """
-    lively = _lively(middle, ends, options)
+    lively = _lively(middle, ends, steps, options)
     if np.count_nonzero(lively) >= 3:
         middle, ends = middle[lively], ends[:, :, lively]
     moved = (ends != middle).any(axis=(1, 3)).mean(axis=1) > 0.5
@@ -255,15 +281,16 @@ def _quietest(middle: FloatArray, ends: FloatArray, options: DiagnosisConfig) ->
     return float(medians[moved & (medians <= 2.0 * least)].mean())
 
 
-def _lively(middle: FloatArray, ends: FloatArray, options: DiagnosisConfig) -> BoolArray:
+def _lively(
+    middle: FloatArray, ends: FloatArray, steps: FloatArray, options: DiagnosisConfig
+) -> BoolArray:
     """Return which points lie on no flat part: all small steps move the answer, ``(points,)``."""
-    steps = np.asarray(options.steps)
     small = (steps <= options.small[1]) & (steps >= options.small[0])
     return np.asarray((ends[small] != middle).any(axis=(1, 3)).all(axis=0))
 
 
 def _as_log_odds(
-    middle: FloatArray, ends: FloatArray, noise: float, options: DiagnosisConfig
+    middle: FloatArray, ends: FloatArray, noise: float, steps: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
     """Return second differences of log-odds, and their noise, where unsaturated.
 
@@ -273,7 +300,7 @@ def _as_log_odds(
     p = np.concatenate([middle[None], ends.reshape(-1, *middle.shape)])
     if p.shape[2] == 1:
         p = np.concatenate([p, 1.0 - p], axis=2)
-    short = np.append(True, np.repeat(np.asarray(options.steps) < 1.0, 2))
+    short = np.append(True, np.repeat(steps < 1.0, 2))
     smallest = p[short].min(axis=(0, 2))
     usable = smallest > np.sqrt(noise)  # log(p) keeps half of the digits there
     with np.errstate(divide="ignore"):
@@ -287,7 +314,7 @@ def _as_log_odds(
 
 
 def _bends(
-    seconds: FloatArray, noise: FloatArray, scale: float, options: DiagnosisConfig
+    seconds: FloatArray, noise: FloatArray, scale: float, steps: FloatArray
 ) -> tuple[float | None, bool | None]:
     """Return the step at which half of the points bend, and whether pieces are linear."""
     if seconds.shape[1] < 3:
@@ -296,19 +323,19 @@ def _bends(
     often = np.flatnonzero(bent.mean(axis=1) >= 0.5)
     if len(often) == 0:
         return None, True
-    bend = scale * options.steps[int(often.max())]
+    bend = scale * float(steps[int(often.max())])
     # A smooth function's second differences fall by 100 with each ten times smaller
     # step, at nearly every point; a piecewise linear one's drop to zero, or by 10. Where
     # even a small step meets many kinks only the drop to zero tells.
     floor = 2.0 * AGREES * noise
-    near = [i for i in range(len(options.steps) - 1) if options.steps[i] < 1.0]
+    near = [i for i in range(len(steps) - 1) if steps[i] < 1.0]
     could = seconds[near] > 3.0 * 100.0 * floor
     dropped = could & (seconds[[i + 1 for i in near]] <= floor)
     telling = np.count_nonzero(could.any(axis=0))
     if telling >= 3:
         return bend, bool(np.count_nonzero(dropped.any(axis=0)) > 0.3 * telling)
     medians = np.median(seconds, axis=1)
-    small = [i for i in often if options.steps[i] < 1.0]
+    small = [i for i in often if steps[i] < 1.0]
     if len(small) < 2:
         return bend, not (small and _falls_evenly(seconds[small[0] - 1], seconds[small[0]]))
     rates = np.log10(medians[small[:-1]] / medians[small[1:]])
@@ -328,7 +355,11 @@ def _falls_evenly(wide: FloatArray, narrow: FloatArray) -> bool:
 
 
 def _locally_constant(
-    middle: FloatArray, ends: FloatArray, quantum: float, options: DiagnosisConfig
+    middle: FloatArray,
+    ends: FloatArray,
+    quantum: float,
+    steps: FloatArray,
+    options: DiagnosisConfig,
 ) -> bool:
     """Whether small steps change nothing, and where anything changes, it jumps.
 
@@ -336,11 +367,11 @@ def _locally_constant(
     most of them do not, the others change by one unit of the grid. A network may be
     flat at most points, too; but a single one at which it is not shows a slope, not a jump.
     """
-    if len(np.unique(middle, axis=0)) < 2 or _lively(middle, ends, options).any():
+    if len(np.unique(middle, axis=0)) < 2 or _lively(middle, ends, steps, options).any():
         return False
     change: FloatArray = np.abs(ends - middle).max(axis=(1, 3))  # (steps, points)
     still = np.mean(change == 0, axis=1)
-    if (still[np.asarray(options.steps) <= options.small[1]] < options.still).any():
+    if (still[steps <= options.small[1]] < options.still).any():
         return False
     jumps = change[still >= 0.5]
     jumps = jumps[jumps > 0]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from unrelu import connect, diagnose, planted
-from unrelu.lines.first_look import take_first_look
+from unrelu.lines.first_look import price_of_look, take_first_look
 from unrelu.oracles import Cast
 
 
@@ -82,3 +82,19 @@ def test_one_input_no_kink_and_answers_that_are_not_finite():
         )
     assert found.deeper == 0
     assert "follow" in str(found)
+
+
+@pytest.mark.parametrize("d", [20, 64])
+def test_the_price_of_a_look_is_what_it_takes(d):
+    asked = []
+    truth = planted.random_network(d, d, 1, rng=0)
+
+    def ask(x):
+        asked.append(len(x))
+        return truth(x)
+
+    take_first_look(
+        ask, d, noise=1e-15, grows=True, hyperplanes=float(d), rng=np.random.default_rng(0)
+    )
+    # Places that were flat or crowded are asked again elsewhere; not every kink can be followed.
+    assert 0.7 < sum(asked) / price_of_look(d) < 1.5

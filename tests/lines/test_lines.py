@@ -162,6 +162,11 @@ def test_noise_of_each_kind_is_measured():
     single = clusters(lambda t: (0.3 + 0.7 * t).astype(np.float32).astype(float))
     assert 1e-8 < single.absolute[0] < 1e-6
     assert 1e-8 < single.growth[0] < 1e-6
+    # Units that saturate far out show no rounding there; short of it theirs grows with the input.
+    saturated = clusters(
+        lambda t: np.clip((0.3 + 0.7 * t).astype(np.float32).astype(float), -9, 9)
+    )
+    assert 1e-9 < saturated.growth[0] < 1e-6
 
 
 def test_a_decimal_grid_is_seen_beside_answers_too_large_for_it():

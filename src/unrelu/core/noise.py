@@ -186,6 +186,9 @@ def estimate_noise(
         reach = norms[far][:, None]
         growth = _upper(scatter[far] / reach, level[far] / reach)
         growth = np.maximum(growth, 0.5 * eps * np.median(level[far] / reach, axis=0))
+        # Where units saturate far out nothing changes, and no rounding shows; before, it grows.
+        still = (answers[far] == answers[far][:, :1]).all(axis=(0, 1))
+        growth = np.maximum(growth, still * absolute / near)
     # An output that is zero everywhere still needs a scale to be compared with.
     least = float(np.finfo(np.float64).eps) ** 2 * (float(level[is_near].max()) or 1.0)
     absolute = np.maximum(absolute, max(quantum / np.sqrt(12.0), least))

@@ -17,6 +17,7 @@ from unrelu.extraction.leaky import extract_leaky
 from unrelu.extraction.noisy import extract_from_noisy
 from unrelu.extraction.peel import extract_any_depth
 from unrelu.extraction.price import (
+    look_pays,
     price_any_depth,
     price_leaky,
     price_noisy,
@@ -27,12 +28,13 @@ from unrelu.extraction.three_layer import ThreeLayerResult, extract_three_layer
 from unrelu.extraction.two_hidden import extract_two_hidden, price_two_hidden
 from unrelu.extraction.two_layer import TwoLayerConfig, TwoLayerResult, extract_two_layer
 from unrelu.lines.facts import Facts, Merit, Offer, follow_hyperplanes
-from unrelu.lines.first_look import FirstLookConfig
+from unrelu.lines.first_look import FirstLookConfig, price_of_look
 from unrelu.progress import Progress
 from unrelu.result import RecoveryResult, Status
 
 __all__ = [
     "any_depth",
+    "attempt_tells_depth",
     "in_a_box",
     "leaky_layers",
     "noisy_answers",
@@ -73,6 +75,15 @@ def price_of_three_layers(facts: Facts) -> Price:
     )  # fmt: skip
 
 
+def attempt_tells_depth(facts: Facts) -> bool:
+    """Whether trying one hidden layer tells the depth at less cost than a look at it."""
+    seen = facts.diagnosis
+    if seen.kind != "values" or facts.rounded or not seen.hyperplanes:
+        return False
+    look = price_of_look(seen.input_dim)
+    return not look_pays(seen.input_dim, seen.output_dim, seen.hyperplanes, look)
+
+
 def two_layers(facts: Facts) -> Offer | None:
     """Offer to recover one hidden layer (Daniely & Granot, Theorems 1 and 2)."""
     if not facts.affine_pieces or facts.tried(TWO) is not None:
@@ -106,6 +117,8 @@ def two_layers(facts: Facts) -> Offer | None:
             return None
     elif facts.deeper:
         return None
+    elif facts.look_saved:
+        reason = f"about {max(1.0, facts.hyperplanes):.0f} hyperplanes: one hidden layer is tried"
     elif facts.probabilities:
         reason = "the answers are probabilities: one hidden layer is assumed of their log-odds"
     else:
@@ -142,6 +155,8 @@ def _two(
             config=config,
         )
 
+    if facts.look_saved:  # where one line does not do, that is a look, and a longer one comes next
+        return attempt(TwoLayerConfig(restarts=0, repairs=0))
     if facts.look is None or facts.tried(THREE) is not None:
         return attempt(TwoLayerConfig())
     # A first look at few hyperplanes may have met none of a second layer: where one line does

@@ -5,9 +5,11 @@ for every feature; a piecewise affine function that depends on a feature does no
 the end of the range the answer is affine in the feature, outside it is constant: a line through
 two inner answers meets the constant at the end of the range, so a few secants find it.
 
-Hidden units that saturate let answers stop as well, but elsewhere from every start, and smooth
-ones slowly: so inputs all around must be answered as their clipped copies are, and most features
-must stop at once.
+Hidden units that saturate let answers stop as well. But where half of the features are far out
+the others still count if each is clipped by itself, and count no more if hidden units saturate:
+a few pairs of answers tell. And these stop elsewhere from every start, smooth ones slowly: so
+inputs all around must be answered as their clipped copies are, and most features must stop at
+once.
 """
 
 from __future__ import annotations
@@ -114,7 +116,8 @@ def notice_clipping(
 
     Notes
     -----
-    Costs two queries where nothing is clipped, and about ``16 d`` where it is.
+    Costs two queries where answers go on, ten where hidden units saturate, and about ``16 d``
+    where inputs are clipped.
     """
     target = remembered(oracle)
     generator = as_generator(rng)
@@ -134,7 +137,7 @@ def notice_clipping(
         read = _Reader(ask, _SAME * eps)
         margin = max(_HAIR, math.sqrt(eps))  # a weak feature stops before its end, by rounding
         ends = read_probabilities(answers)[0] if probabilities else answers
-        if not read.same(ends[:1], ends[1:])[0]:
+        if not read.same(ends[:1], ends[1:])[0] or _saturates(read, start, sizes, generator):
             return Clipping(low, high, found)
         for _ in range(TRIES):
             above, up = _bounds(read, start, sizes)
@@ -151,6 +154,25 @@ def notice_clipping(
                 return seen
             start = generator.uniform(*seen.box())
     return Clipping(np.full(d, -np.inf), np.full(d, np.inf), np.zeros(d, dtype=bool))
+
+
+def _saturates(
+    read: _Reader, start: FloatArray, sizes: FloatArray, rng: np.random.Generator
+) -> bool:
+    """Whether half of the features, far out, leave nothing for the others to change.
+
+    A feature that is clipped counts wherever the others are; one alone has no others.
+    """
+    d = len(start)
+    if d < 2:
+        return False
+    halves = rng.permuted(np.tile(np.arange(d) < d // 2, (TRIES, 1)), axis=1)
+    far = start + np.where(halves, _FAR * sizes * rng.choice([-1.0, 1.0], (TRIES, d)), 0.0)
+    step = math.sqrt(_HAIR) * sizes * rng.standard_normal((TRIES, d))
+    answers = read(np.concatenate([far, far + np.where(halves, 0.0, step)]))
+    # Where terms cancel, what is left of them keeps their rounding: the largest answer counts.
+    change = np.abs(answers[TRIES:] - answers[:TRIES])
+    return bool(change.max() <= read.rounding * np.abs(answers).max())
 
 
 def _is_clipping(read: _Reader, seen: Clipping, rng: np.random.Generator) -> bool:

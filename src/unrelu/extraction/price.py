@@ -5,6 +5,7 @@ from __future__ import annotations
 from unrelu.core.price import UNSURE, Price, price_between
 
 __all__ = [
+    "look_pays",
     "price_any_depth",
     "price_leaky",
     "price_noisy",
@@ -19,14 +20,28 @@ def price_two_layer(
     """Return the price of one hidden layer: lines, gradients, certificate."""
 
     def price(k: float) -> float:
-        lines = 100.0 + 6.0 * k
-        gradients = d * (k * 1.2 / m + 3.0) + 0.1 * k * d
         certificate = 4300.0 if orthant else 3300.0
-        return (lines + gradients) * (4.0 if coarse or orthant else 1.0) + certificate
+        return _one_layer(d, m, k) * (4.0 if coarse or orthant else 1.0) + certificate
 
     # In a part of space a line meets fewer of the hyperplanes.
     most = hyperplanes * (UNSURE**2 if orthant else UNSURE)
     return price_between(price(max(1.0, hyperplanes / UNSURE)), price(max(1.0, most)))
+
+
+def _one_layer(d: int, m: int, k: float) -> float:
+    """Return what lines and gradients of one hidden layer take."""
+    return 100.0 + 6.0 * k + d * (k * 1.2 / m + 3.0) + 0.1 * k * d
+
+
+def look_pays(d: int, m: int, hyperplanes: float, look: int) -> bool:
+    """Whether a look at the depth saves more than it takes, before one hidden layer is tried.
+
+    The look is lost where there is one hidden layer, the attempt where there are more: each
+    over all that such a target costs, whichever is the larger part decides.
+    """
+    one, attempt = price_two_layer(d, m, hyperplanes), _one_layer(d, m, hyperplanes)
+    more = price_three_layer(d, m, hyperplanes, 0.5)
+    return attempt * sum(one) > look * sum(more)
 
 
 def price_three_layer(

@@ -67,6 +67,8 @@ class Facts:
         Kind of answers, noise, precision, smoothness.
     look
         Which of a few hyperplanes bend; None where none were followed.
+    look_saved
+        Whether none were since an attempt at one hidden layer tells the same for less.
     area
         ``"all"``, ``"nonnegative"`` or ``"box"``: where the target may be asked.
     domain
@@ -89,6 +91,7 @@ class Facts:
     record: Record | None = None
     told: AnswerKind = "auto"
     limits: str = ""
+    look_saved: bool = False
 
     @property
     def everywhere(self) -> bool:

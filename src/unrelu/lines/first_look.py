@@ -21,7 +21,7 @@ from unrelu._types import BoolArray, FloatArray, IntArray
 from unrelu.core.noise import AGREES, cluster_of
 from unrelu.lines.lone_kinks import LoneKinks, read_lone_kinks
 
-__all__ = ["FirstLook", "FirstLookConfig", "take_first_look"]
+__all__ = ["FirstLook", "FirstLookConfig", "price_of_look", "take_first_look"]
 
 AskPoints = Callable[[FloatArray], FloatArray]
 
@@ -124,7 +124,7 @@ def take_first_look(
     # Kinks are spread evenly in theta, where t = sqrt(d) tan(theta).
     most = math.atan(config.longest)
     guess = hyperplanes if hyperplanes else 0.0
-    follow = int(np.clip(math.isqrt(d), config.fewest, config.most))
+    follow = _followed(d, config)
     aim = 2 * follow
     half = min(most, 0.5 * math.pi * aim / max(guess, np.finfo(np.float64).eps))
     seen: list[FirstLook] = []
@@ -150,6 +150,23 @@ def take_first_look(
     total = sum(look.first for look in seen), sum(look.deeper for look in seen)
     last = next((look for look in reversed(seen) if look.kinks), seen[-1])
     return FirstLook(sum(look.kinks for look in seen), *total, last.hyperplanes)
+
+
+def _followed(d: int, config: FirstLookConfig) -> int:
+    """Return how many kinks are followed."""
+    return int(np.clip(math.isqrt(d), config.fewest, config.most))
+
+
+def price_of_look(d: int, config: FirstLookConfig | None = None) -> int:
+    """Return what a look takes where one piece of a line and one round of reaches do.
+
+    A kink: its share of the line, slopes across on two pieces, a stencil on the line, and one
+    at each place to both sides.
+    """
+    config = FirstLookConfig() if config is None else config
+    stencil = len(_stencil(np.zeros((1, 1)), np.zeros(1), np.zeros(1)))
+    each = 2 * config.points + 4 * len(config.side_steps) + stencil
+    return _followed(d, config) * (each + 2 * len(config.reaches[0]) * stencil)
 
 
 @dataclasses.dataclass(frozen=True)
