@@ -53,6 +53,7 @@ class Extraction:
         self.measured: NoiseModel | None = None  # what the answers' scatter showed
         self.found: Estimate | None = None
         self.checked = self.no_answers()
+        self.heard: list[tuple[FloatArray, FloatArray]] = []  # log-odds, but for checks
         self.coarse = False
         self.spread = 0.0
 
@@ -71,8 +72,10 @@ class Extraction:
         if self.domain.bounds is not None:
             points = np.clip(points, self.domain.low, self.domain.high)
         answers = self.oracle(points)
-        if self.log_odds and np.isnan(answers).any():
-            raise Saturated
+        if self.log_odds:
+            if np.isnan(answers).any():
+                raise Saturated
+            self.heard.append((points, answers))
         return answers
 
     def residual(self, points: FloatArray) -> FloatArray:
@@ -146,27 +149,16 @@ class Extraction:
         config = self.config
         assert self.noise is not None
         with self.run.stage("line search") as details:
-            scan, self.noise = scan_line(
-                self.ask,
-                line,
-                self.noise,
-                seeds,
-                config=config.survey,
-            )
+            scan, self.noise = scan_line(self.ask, line, self.noise, seeds, config=config.survey)
             details |= {"kinks": len(scan.kinks), "rounds": scan.rounds}
         self.run.target.allowance.plan(self.price(len(scan.kinks)))
         self.run.progress.update("line search", 1, 1, f"{len(scan.kinks)} kinks")
         with self.run.stage("gradients") as details:
             found = survey(
-                self.ask,
-                line,
-                self.noise,
-                scan,
-                rng=self.rng,
-                bounds=self.domain.bounds,
-                config=config.survey,
-                gradient_config=config.gradients,
-            )
+                self.ask, line, self.noise, scan,
+                rng=self.rng, bounds=self.domain.bounds, rounding=self.legible.rounding,
+                config=config.survey, gradient_config=config.gradients,
+            )  # fmt: skip
             details |= {"pieces": len(scan.kinks) + 1}
         self.found = Estimate(found.units, found.covariance)
         points = self.draw(TYPICAL)
@@ -277,11 +269,13 @@ class Extraction:
                 rng=self.rng,
                 bounds=self.domain.bounds,
                 slack=float(np.sqrt(np.max(np.diagonal(self.found.covariance), initial=0.0))),
+                known=self.found.units,
+                rounding=self.legible.rounding,
                 config=config.survey,
                 gradient_config=config.gradients,
             )
             details |= {"kinks": len(scan.kinks)}
-        self.found = self.found.joined(found.units, found.covariance)
+        self.found = self.found.joined(found)
         return len(scan.kinks)
 
     def notice_size(self, answers: FloatArray, norms: FloatArray) -> None:
@@ -334,10 +328,11 @@ class Extraction:
         assert self.found is not None
         assert self.noise is not None
         sharpen = Refinement(
-            self.ask, self.noise, self.domain, self.spread, self.log_odds, self.rng, self.config
-        )
+            self.ask, self.noise, self.domain, self.spread, self.log_odds, self.legible,
+            self.rng, self.config,
+        )  # fmt: skip
         with self.run.stage("refinement") as details:
-            self.found, details["points"] = sharpen(self.found, self.checked)
+            self.found, details["points"] = sharpen(self.found, [self.checked, *self.heard])
 
     def ill_conditioned(self) -> bool:
         """Whether the predicted error leaves little of the function."""
@@ -365,10 +360,10 @@ class Extraction:
         """Search on where a certificate failed; whether random checks pass in the end.
 
         Between a point that disagrees and the nearest one that agrees lies what no line has
-        met yet.
+        met yet; where nothing does, the units known are less exact than they claim.
         """
         points, answers = failed.points, failed.answers
-        found = 0
+        found, doubt = 0, float(self.misses(points, answers).max())
         for _ in range(self.config.repairs):
             miss = self.misses(points, answers)
             worst = int(np.argmax(miss))
@@ -379,8 +374,14 @@ class Extraction:
             points, answers = np.delete(points, worst, 0), np.delete(answers, worst, 0)
             if len(points) == 0:
                 break
-        if found == 0 or not self.repair():
-            return False  # what was not found would fail the next certificate as well
+        if found == 0:
+            assert self.found is not None
+            self.found = self.found.doubted(doubt)
+            if self.ill_conditioned():
+                return False  # what was not found would fail the next certificate as well
+            self.checked = failed.points, failed.answers
+        elif not self.repair():
+            return False
         self.refine()
         return self.check() is None and not self.ill_conditioned()
 
