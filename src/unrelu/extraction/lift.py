@@ -83,7 +83,7 @@ def lift_units(
     d = subspace.rows.shape[1]
     count = int(np.ceil(_EFFORT * (m + k) / m))
     pool, clearance = candidate_points(
-        units, covariance, draw, 4 * count + refine.candidates, noise, rng=rng, config=refine
+        units, covariance, draw, 4 * count + refine.candidates, noise.at, rng=rng, config=refine
     )
     if readable is not None:
         fine = readable(units(pool))

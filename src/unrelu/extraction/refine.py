@@ -14,6 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from unrelu._types import FloatArray
+from unrelu.core.legible import Legible
 from unrelu.core.noise import RARE, NoiseModel
 from unrelu.core.units import Units
 from unrelu.lines.gates import choose_points, design_rows, update
@@ -138,17 +139,20 @@ def candidate_points(
     covariance: FloatArray,
     draw: Callable[[int], FloatArray],
     groups: int,
-    noise: NoiseModel,
+    level: Callable[[FloatArray], FloatArray],
     *,
     rng: np.random.Generator,
     config: RefineConfig,
     bounds: tuple[FloatArray, FloatArray] | None = None,
 ) -> tuple[FloatArray, FloatArray]:
-    """Return roomy points, the best of each group, and their clearances ``(n, k)``."""
+    """Return roomy points, the best of each group, and their clearances ``(n, k)``.
+
+    ``level`` tells the noise at points ``(n, d)``, ``(n, m)``.
+    """
     pool = _pool(units, draw, groups, rng, config, bounds)
     clearance = _clearance(units, covariance, pool)
     room = _rooms(units, clearance)
-    quality = (room / noise.at(pool).max(axis=1)).reshape(groups, config.draws)
+    quality = (room / level(pool).max(axis=1)).reshape(groups, config.draws)
     best = np.argmax(quality, axis=1) + np.arange(groups) * config.draws
     best = best[room[best] > 0]
     return pool[best], clearance[best]
@@ -172,10 +176,12 @@ class Refiner:
         *,
         rng: np.random.Generator,
         bounds: tuple[FloatArray, FloatArray] | None = None,
+        legible: Legible | None = None,
         config: RefineConfig | None = None,
         gradient_config: GradientConfig | None = None,
     ) -> None:
         self.ask, self.noise, self.draw = ask, noise, draw
+        self.legible = Legible() if legible is None else legible
         self.units, self.covariance = units, covariance
         self._first, self._prior = units, covariance
         self.rng, self.bounds = rng, bounds
@@ -186,6 +192,11 @@ class Refiner:
         self._points = np.empty((0, d))
         self._gradients = np.empty((0, m, d))
         self._variances = np.empty((0, m))
+
+    def level(self, points: FloatArray) -> FloatArray:
+        """Return the noise of answers at points ``(n, d)``: the digits lost there add to it."""
+        values = np.clip(self.units(points), self.legible.low, self.legible.high)
+        return np.asarray(self.noise.at(points) + self.legible.rounding(values))
 
     @property
     def measured(self) -> int:
@@ -230,11 +241,12 @@ class Refiner:
             config=self.gradient_config,
         )
         good = found.ok
+        std = found.std * (self.level(points) / self.noise.at(points))[:, None, :]
         self._points = np.concatenate([self._points, points[good]])
         self._gradients = np.concatenate(
             [self._gradients, found.derivatives.transpose(0, 2, 1)[good]]
         )
-        self._variances = np.concatenate([self._variances, np.mean(found.std**2, axis=1)[good]])
+        self._variances = np.concatenate([self._variances, np.mean(std**2, axis=1)[good]])
         self._solve()
         return len(points)
 
@@ -270,21 +282,17 @@ class Refiner:
         m = len(units.outputs)
         groups = max(config.candidates // m, min(2 * config.candidates, 4 * limit))
         pool, clearance = candidate_points(
-            units,
-            self.covariance,
-            draw,
-            groups,
-            self.noise,
-            rng=self.rng,
-            config=config,
-            bounds=self.bounds,
-        )
+            units, self.covariance, draw, groups, self.level,
+            rng=self.rng, config=config, bounds=self.bounds,
+        )  # fmt: skip
+        readable = self.legible(units(pool))
+        pool, clearance = pool[readable], clearance[readable]
         if len(pool) == 0:
             return pool
         room = _rooms(units, clearance)
         # A direction of the basis has about 1 / sqrt(d) of its length along a given normal.
         rough = config.safety * room * np.sqrt(pool.shape[1]) / 3.0
-        std = np.sqrt(2.0) * self.noise.at(pool) / rough[:, None]
+        std = np.sqrt(2.0) * self.level(pool) / rough[:, None]
         distance = float(np.sqrt(np.mean(np.sum((tests - units.base) ** 2, axis=1))))
         test_rows = design_rows(units.gates(tests), units.outputs)
         index = np.arange(len(tests))
@@ -366,12 +374,11 @@ class Refiner:
         base = np.hypot(level, std[:m] * float(np.linalg.norm(units.base)))
         prior = np.diag(np.concatenate([base**2, loose**2 + (std[m:] * far) ** 2]))
         rows = design_rows(units.gates(points), units.outputs)
-        nearby = std.max() * np.linalg.norm(points - points.mean(axis=0), axis=1)
-        variances = self.noise.at(points) ** 2 + nearby[:, None] ** 2
+        variances = self.level(points) ** 2
+        variances += predicted_errors(units, self.covariance, points) ** 2
         deviations = answers - units(points)
-        if self.bounds is not None:
-            # Where values are farther off than predicted, the biases are to blame.
-            prior[np.diag_indices(len(prior))] += float(np.mean(deviations**2))
+        # Where values are farther off than predicted, the biases are to blame.
+        prior[np.diag_indices(len(prior))] += float(np.mean(deviations**2))
         change, _ = update(
             prior,
             rows.reshape(-1, rows.shape[2]),

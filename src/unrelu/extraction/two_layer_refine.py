@@ -8,6 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from unrelu._types import FloatArray
+from unrelu.core.legible import Legible
 from unrelu.core.noise import NoiseModel
 from unrelu.core.units import SPARE
 from unrelu.extraction.refine import RefineConfig, Refiner
@@ -37,6 +38,8 @@ class Refinement:
         Of its values over typical inputs.
     log_odds
         Whether values far out cannot be read.
+    legible
+        Which can, and which digits they lose.
     """
 
     ask: Callable[[FloatArray], FloatArray]
@@ -44,16 +47,18 @@ class Refinement:
     domain: Domain
     spread: float
     log_odds: bool
+    legible: Legible
     rng: np.random.Generator
     config: TwoLayerConfig
 
     def __call__(
-        self, found: Estimate, known: tuple[FloatArray, FloatArray]
+        self, found: Estimate, known: list[tuple[FloatArray, FloatArray]]
     ) -> tuple[Estimate, int]:
         """Sharpen units where the predicted error is above the goal.
 
-        ``known`` are points and answers that settle biases. Returns how many gradients were
-        measured as well.
+        ``known`` are points and answers that settle biases: log-odds are read on short lines,
+        and a kink of a residual is as inexact as what was subtracted. Returns how many gradients
+        were measured as well.
         """
         found = found.tidied()
         units, config, bounds = found.units, self.config, self.domain.bounds
@@ -66,6 +71,7 @@ class Refinement:
             self.draw,
             rng=self.rng,
             bounds=bounds,
+            legible=self.legible,
             config=dataclasses.replace(config.refine, outward=outward),
             gradient_config=config.gradients,
         )
@@ -74,8 +80,22 @@ class Refinement:
         values = config.values_per_unit * (units.count + 1)
         if bounds is None:
             values = min(values, 0.25 * config.effort * units.count * self.domain.dimension)
-        refiner.settle(int(values), known)
+        refiner.settle(int(values), self.some(known, units.count))
         return Estimate(refiner.units, refiner.covariance).tidied(), refiner.measured
+
+    def some(
+        self, known: list[tuple[FloatArray, FloatArray]], units: int
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return some of the points that are known, no longer than typical ones, with answers."""
+        points = np.concatenate([x for x, _ in known])
+        answers = np.concatenate([y for _, y in known])
+        if len(known) == 1:
+            return points, answers
+        typical = float(np.linalg.norm(self.draw(TYPICAL), axis=1).max())
+        near = (np.linalg.norm(points, axis=1) <= typical) & self.legible(answers)
+        chosen = self.rng.permutation(np.flatnonzero(near))
+        chosen = chosen[: int(self.config.values_per_unit * (units + 1))]
+        return points[chosen], answers[chosen]
 
     def draw(self, n: int) -> FloatArray:
         """Draw typical inputs, ``(n, d)``."""

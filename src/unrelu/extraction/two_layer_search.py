@@ -143,11 +143,13 @@ class UnitSearch:
                 rng=self.rng,
                 bounds=self.domain.bounds,
                 slack=float(np.sqrt(np.max(np.diagonal(self.found.covariance), initial=0.0))),
+                known=self.found.units,
+                rounding=self.target.legible.rounding,
                 config=config.survey,
                 gradient_config=config.gradients,
             )
             details |= {"kinks": len(scan.kinks)}
-        self.found = self.found.joined(found.units, found.covariance)
+        self.found = self.found.joined(found)
         return len(scan.kinks)
 
     def attempt(self) -> bool:
@@ -166,11 +168,12 @@ class UnitSearch:
             self.domain,
             self.spread,
             self.target.log_odds,
+            self.target.legible,
             self.rng,
             self.config,
         )
         with self.run.stage("refinement") as details:
-            self.found, details["points"] = sharpen(self.found, self.checked)
+            self.found, details["points"] = sharpen(self.found, [self.checked, *self.target.heard])
 
     def ill_conditioned(self) -> bool:
         """Whether the predicted error leaves little of the function."""
@@ -196,10 +199,10 @@ class UnitSearch:
         """Search on where a certificate failed; whether random checks pass in the end.
 
         Between a point that disagrees and the nearest one that agrees lies what no line has
-        met yet.
+        met yet; where nothing does, the units known are less exact than they claim.
         """
         points, answers = failed.points, failed.answers
-        found = 0
+        found, doubt = 0, float(self.misses(points, answers).max())
         for _ in range(self.config.repairs):
             miss = self.misses(points, answers)
             worst = int(np.argmax(miss))
@@ -210,8 +213,13 @@ class UnitSearch:
             points, answers = np.delete(points, worst, 0), np.delete(answers, worst, 0)
             if len(points) == 0:
                 break
-        if found == 0 or not self.repair():
-            return False  # what was not found would fail the next certificate as well
+        if found == 0:
+            self.found = self.found.doubted(doubt)
+            if self.ill_conditioned():
+                return False  # what was not found would fail the next certificate as well
+            self.checked = failed.points, failed.answers
+        elif not self.repair():
+            return False
         self.refine()
         return self.check() is None and not self.ill_conditioned()
 
@@ -245,6 +253,7 @@ def first_line(target: TwoLayerTarget, calibrated: Calibrated) -> UnitSearch:
             scan,
             rng=target.rng,
             bounds=target.domain.bounds,
+            rounding=target.legible.rounding,
             config=config.survey,
             gradient_config=config.gradients,
         )

@@ -66,6 +66,7 @@ class TwoLayerTarget:
         self.reference = 0
         self.legible = Legible()
         self.levels = np.ones(self.oracle.output_dim)  # what the outputs are divided by
+        self.heard: list[tuple[FloatArray, FloatArray]] = []  # log-odds, but for checks
 
     def draw(self, n: int) -> FloatArray:
         """Draw typical inputs, ``(n, d)``."""
@@ -78,8 +79,10 @@ class TwoLayerTarget:
         if self.domain.bounds is not None:
             points = np.clip(points, self.domain.low, self.domain.high)
         answers = self.oracle(points)
-        if self.log_odds and np.isnan(answers).any():
-            raise Saturated
+        if self.log_odds:
+            if np.isnan(answers).any():
+                raise Saturated
+            self.heard.append((points, answers))
         return answers
 
     def look(self, answers: str) -> None:

@@ -18,6 +18,7 @@ from unrelu.core.units import (
     resolve_signs,
 )
 from unrelu.extraction.refine import predicted_error
+from unrelu.lines.survey import Survey
 
 __all__ = ["Estimate"]
 
@@ -98,14 +99,21 @@ class Estimate:
         index = np.concatenate([np.arange(m), m + np.flatnonzero(which)])
         return Estimate(self.units.kept(which), self.covariance[np.ix_(index, index)])
 
-    def joined(self, new: Units, covariance: FloatArray) -> Estimate:
-        """Add units found in the residual."""
+    def doubted(self, factor: float) -> Estimate:
+        """Return the same units with errors a factor larger."""
+        return Estimate(self.units, factor**2 * self.covariance)
+
+    def joined(self, found: Survey) -> Estimate:
+        """Add units found in the residual, and what the errors of those known did to them."""
+        new, shared = found.units, found.shared
         m, old = len(new.outputs), self.units.count
         size = m + old + new.count
-        joint = np.zeros((size, size))
-        joint[: m + old, : m + old] = self.covariance
         index = np.concatenate([np.arange(m), np.arange(m + old, size)])
-        joint[np.ix_(index, index)] += covariance
+        carried = np.eye(size, m + old)
+        if shared is not None:
+            carried[index] += shared
+        joint = carried @ self.covariance @ carried.T
+        joint[np.ix_(index, index)] += found.covariance
         return Estimate(join_units(self.units, new), joint)
 
     def tidied(self) -> Estimate:

@@ -80,12 +80,15 @@ class Survey:
         The line search.
     ok
         Whether every gradient passed its checks.
+    shared
+        Of a residual: what errors of the units subtracted add, ``(m + k, m + known)``.
     """
 
     units: Units
     covariance: FloatArray
     scan: LineScan
     ok: bool
+    shared: FloatArray | None = None
 
 
 def calibrate(
@@ -249,6 +252,8 @@ def survey(
     rng: np.random.Generator,
     bounds: tuple[FloatArray, FloatArray] | None = None,
     slack: float | None = None,
+    known: Units | None = None,
+    rounding: Callable[[FloatArray], FloatArray] | None = None,
     config: SurveyConfig | None = None,
     gradient_config: GradientConfig | None = None,
 ) -> Survey:
@@ -265,20 +270,26 @@ def survey(
     slack
         Given for a residual: bends of slope of this size are the errors of what
         was subtracted. Values are then asked again, as the scan's may be off.
+    known
+        The units that were subtracted: those that switch between two measured pieces leave
+        their errors to the units found there.
+    rounding
+        What answers ``(n, m)`` lack of digits beside the noise, ``(n, m)``.
     """
     config = SurveyConfig() if config is None else config
     gradient_config = GradientConfig() if gradient_config is None else gradient_config
     v, m = line.direction, scan.y.shape[1]
     t, crowd = _centers(scan, line, noise)
     points = line.points(t)
+    values = np.array([p.predict(float(s)) for p, s in zip(scan.pieces, t, strict=True)])
     level = noise.at(points)
+    if rounding is not None:
+        level = level + rounding(values if known is None else values + known(points))
     directions = orthogonal_directions(v)
     # Every other chunk crosses a hyperplane, on average: larger steps are more precise, and
     # cost repeats. Beside several chunks these cost little: two are crossed.
     width = max(1, min(len(directions), gradient_config.chunk))
-    crossings = 2.0 if len(directions) > width else 0.5
-    steps = crossings * np.pi / (width * crowd)
-    values = np.array([p.predict(float(s)) for p, s in zip(scan.pieces, t, strict=True)])
+    steps = (2.0 if len(directions) > width else 0.5) * np.pi / (width * crowd)
     outputs, speed = _output_vectors(scan)
     chosen = _chosen_pieces(outputs, level / steps[:, None], config.surplus)
     if slack is not None:
@@ -295,8 +306,9 @@ def survey(
         slack=0.0 if slack is None else slack,
         config=gradient_config,
     )
-    many = len(directions) > 0
-    std = np.median(found.std, axis=1) if many else level[chosen] / steps[chosen, None]
+    std = level[chosen] / steps[chosen, None]
+    if len(directions):
+        std = np.median(found.std, axis=1) * level[chosen] / noise.at(points[chosen])
     theta, covariance, outputs = _solved(scan, found.derivatives, std, outputs, speed, chosen)
     reference = int(np.argmin(level.max(axis=1)))  # its value fixes the constant
     units = Units(
@@ -308,7 +320,11 @@ def survey(
         value=values[reference],
         axes=np.tile(v, (len(scan.kinks), 1)),
     )
-    return Survey(units, covariance, scan, bool(found.ok.all()))
+    shared = None
+    if known is not None:
+        left = design_rows(known.gates(points[chosen]), known.outputs)
+        shared = -_least_squares(left, std, outputs, chosen)[0]
+    return Survey(units, covariance, scan, bool(found.ok.all()), shared)
 
 
 def _chosen_pieces(outputs: FloatArray, rough: FloatArray, surplus: float) -> IntArray:
@@ -341,16 +357,26 @@ def _solved(
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return ``(A q, <w_1, q>, ...)`` for all directions q, their covariance, and outputs."""
     m, k = outputs.shape
-    if m == 1:
-        return *solve_pieces(derivatives[:, :, 0], std[:, 0], outputs), outputs
     on, gradients = _gates(k)[chosen], derivatives.transpose(0, 2, 1)
+    if m == 1:
+        return *_least_squares(gradients, std, outputs, chosen), outputs
     jump_var = np.array(
         [a.slope_var + b.slope_var for a, b in zip(scan.pieces, scan.pieces[1:], strict=False)]
     ).reshape(k, m)
     for _ in range(2):
         theta, _ = combine(design_rows(on, outputs), gradients, std)
         outputs = refit_outputs(on, gradients, std, theta[m:], scan.jumps, jump_var, speed)
-    return *combine(design_rows(on, outputs), gradients, std), outputs
+    return *_least_squares(gradients, std, outputs, chosen), outputs
+
+
+def _least_squares(
+    gradients: FloatArray, std: FloatArray, outputs: FloatArray, chosen: IntArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return ``(A, w_1, ...)`` from gradients ``(p, m, n)`` on chosen pieces, and covariance."""
+    m, k = outputs.shape
+    if m == 1:
+        return solve_pieces(gradients[:, 0], std[:, 0], outputs)
+    return combine(design_rows(_gates(k)[chosen], outputs), gradients, std)
 
 
 def _output_vectors(scan: LineScan) -> tuple[FloatArray, FloatArray]:
@@ -363,9 +389,9 @@ def _output_vectors(scan: LineScan) -> tuple[FloatArray, FloatArray]:
 
 
 def variation(line: SurveyLine, seeds: list[Samples], typical: float) -> float:
-    """Return how much answers differ at the inputs of a line that are no longer than ``typical``.
+    """Return how much answers differ at a line's inputs that are no longer than ``typical``.
 
-    Their size where a line has no two places there. What all answers have in common says nothing.
+    Their size where it has no two places there. What all have in common says nothing.
     """
     places = sorted(seeds, key=lambda seed: float(np.abs(seed[0]).min()))
     near = [y for t, y in places if float(line.norms(t).min()) <= typical]
