@@ -178,8 +178,8 @@ def fix_signs(first: SymmetricTensor, units: RankOneUnits) -> RankOneUnits:
     outer = np.atleast_2d(units.a.T)
     # One block of d equations for each output.
     system = (outer[:, :, None] * units.w).swapaxes(1, 2).reshape(-1, len(units.w))
-    z = _solved(system, first.entries.ravel())
-    xi = np.where(z < 0.0, -1.0, 1.0)
+    z = _solved(system, first.entries.ravel())  # step 1
+    xi = np.where(z < 0.0, -1.0, 1.0)  # step 2
     return RankOneUnits(xi[:, None] * units.w, units.a, xi * units.b)
 
 
@@ -204,6 +204,7 @@ def recover_directions(
 ) -> FloatArray:
     """Algorithm 4, steps 1 to 4: the directions, up to sign; ``(m', d)``."""
     d = tensors[2 * order + 1].d
+    # Step 1: tensors are flattened where they are used.
     found: list[tuple[FloatArray, FloatArray]] = []
     for extra, eta1 in zip((1, 2), thresholds.eta1, strict=True):
         tensor = tensors[2 * order + extra]
@@ -254,6 +255,7 @@ def robust_algorithm(
 ) -> RankOneUnits:
     """Algorithm 4 (Algorithm 1 without its step 6 on exact tensors)."""
     w = recover_directions(order, tensors, thresholds, rng, pairs=pairs, width=width)
+    # Step 5.
     a, b = recover_scalars(order, w, tensors) if len(w) else (np.empty(0), np.empty(0))
     # A direction that is none has no finite scalars, and estimates no unit.
     sound = np.isfinite(b) & np.isfinite(a.reshape(len(w), -1)).all(axis=1)
@@ -269,5 +271,5 @@ def full_rank_algorithm(
     width: int | None = None,
 ) -> RankOneUnits:
     """Algorithm 6 (Algorithm 1 with l = 1 on exact tensors)."""
-    units = robust_algorithm(1, tensors, thresholds, rng, pairs=pairs, width=width)
-    return fix_signs(tensors[1], units) if len(units.w) else units
+    units = robust_algorithm(1, tensors, thresholds, rng, pairs=pairs, width=width)  # step 1
+    return fix_signs(tensors[1], units) if len(units.w) else units  # step 2
