@@ -280,8 +280,8 @@ def draw_figure() -> None:
                    alpha=0.6)  # fmt: skip
     if found:
         line = np.geomspace(*np.quantile([run["s_m"] for run in found], (0.0, 1.0)), 2)
-        middle = np.median([run["needed"] * run["s_m"] ** 6 for run in found])
-        axes[4].loglog(line, middle / line**6, "k:", label="s_m^-6")
+        middle = np.median([run["needed"] * run["s_m"] ** 4 for run in found])
+        axes[4].loglog(line, middle / line**4, "k:", label="s_m^-4")
         axes[4].legend(fontsize=7)
     axes[4].set_xlabel("s_m(W)")
     axes[4].set_ylabel(f"samples needed for {EPSILON:g}")

@@ -206,3 +206,11 @@ def test_a_direction_without_finite_scalars_is_no_unit() -> None:
     assert np.isfinite(units.a).all()
     assert len(units.w) == 2
     np.testing.assert_allclose(np.abs(units.w @ w.T).max(axis=1), 1.0, atol=1e-9)
+
+
+def test_tensors_of_noise_alone_have_no_units() -> None:
+    tensors = population_tensors(np.eye(3)[:1], np.ones(1), np.zeros(1), tuple(range(5)))
+    nothing = Thresholds((1e3, 1e3), 0.0, 0.25)
+    units = full_rank_algorithm(tensors, nothing, np.random.default_rng(0), width=2)
+    assert units.w.shape == (0, 3)
+    assert len(units.a) == len(units.b) == 0

@@ -258,7 +258,7 @@ def robust_algorithm(
     # Step 5.
     a, b = recover_scalars(order, w, tensors) if len(w) else (np.empty(0), np.empty(0))
     # A direction that is none has no finite scalars, and estimates no unit.
-    sound = np.isfinite(b) & np.isfinite(a.reshape(len(w), -1)).all(axis=1)
+    sound = np.isfinite(b) & np.isfinite(np.atleast_2d(a.T)).all(axis=0)
     return RankOneUnits(w[sound], a[sound], b[sound])
 
 
