@@ -5,7 +5,8 @@
 
 Corollary 3.3 in Section 6's model: the columns of a W whose ``w^(x)l`` are dependent are moved
 by a Gaussian of average length tau. Success: every ``|w - w'| + |a - a'| + |b - b'|``, up to
-sign, is at most EPSILON; the moments alone, no polish. ``--draw`` writes
+sign, is at most EPSILON; the moments alone, no polish. How many samples that takes is far beyond
+what can be drawn: an error that was drawn is scaled as N^-1/2 instead. ``--draw`` writes
 ``docs/figures/letter_awasthi.svg`` from the results on file.
 """
 
@@ -21,13 +22,19 @@ import numpy as np
 
 from benchmarks.harness import Row, load, main
 from benchmarks.samples import Units, draw, labels, matching, network
-from unrelu.core.symmetric import monomials, multiplicities
+from unrelu.core.decompose_options import PolishOptions
+from unrelu.core.symmetric import SymmetricTensor, monomials, multiplicities
 from unrelu.gaussian.algorithm import learn_as_printed, learn_from_population, learn_from_samples
+from unrelu.gaussian.awasthi import population_tensors
+from unrelu.gaussian.moment_stage import EstimatedTensors
+from unrelu.gaussian.printed import empirical_tensors
 
 FIGURE = Path(__file__).parent.parent / "docs" / "figures" / "letter_awasthi.svg"
 SUITE = "letter_awasthi"
 EPSILON = 0.1
 TAUS = (0.0, 0.01, 0.03, 0.1, 0.3)
+DRAWN = 300_000  # samples whose error is scaled
+POWERS = range(4, 21)  # of ten: samples
 
 
 def smoothed(rng: np.random.Generator, d: int, m: int, rank: int, tau: float) -> Units:
@@ -47,17 +54,20 @@ def least_singular_value(w: np.ndarray, order: int) -> float:
     return float(np.linalg.svd(rows, compute_uv=False)[-1]) if len(w) <= rows.shape[1] else 0.0
 
 
-def moment_error(truth: Units, result: Any) -> float:
-    """Largest error of a unit of the moment estimate, up to sign; infinite if one is missing."""
+def unit_error(truth: Units, found: np.ndarray, outer: np.ndarray, biases: np.ndarray) -> float:
+    """Largest error of a unit, up to sign; infinite if one is missing."""
     w, a, b = truth
-    found = result.moment_weights
     if len(found) < len(w):
         return math.inf
     index = matching(w, found)
     sign = np.sign(np.einsum("ij,ij->i", w, found[index]))
-    gap = np.linalg.norm(w - sign[:, None] * found[index], axis=1)
-    gap += np.abs(a - result.moment_outer[index])
-    return float((gap + np.abs(b - sign * result.moment_biases[index])).max())
+    gap = np.linalg.norm(w - sign[:, None] * found[index], axis=1) + np.abs(a - outer[index])
+    return float((gap + np.abs(b - sign * biases[index])).max())
+
+
+def moment_error(truth: Units, result: Any) -> float:
+    """Largest error of a unit of the moment estimate."""
+    return unit_error(truth, result.moment_weights, result.moment_outer, result.moment_biases)
 
 
 def _told(truth: Units, result: Any, order: int) -> dict[str, Any]:
@@ -84,6 +94,34 @@ def sampled(seed: int, *, d: int, m: int, rank: int, tau: float, n: int) -> dict
     x, y = draw(rng, truth, n)
     result = learn_from_samples(x, y, order=1, width=m, polish=False, rng=seed)
     return _told(truth, result, 1) | {"tau": tau, "d": d, "n": n}
+
+
+def needed(seed: int, *, d: int, m: int, rank: int, tau: float) -> dict[str, Any]:
+    """Samples that Algorithm 6 needs: the error of drawn tensors, scaled to any N.
+
+    ``needed`` is the least power of ten from which on every error is within EPSILON; ``slope``
+    that of log error against log N over the last four decades, -1/2 where sampling is all that
+    is wrong.
+    """
+    rng = np.random.default_rng(seed)
+    truth = smoothed(rng, d, m, rank, tau)
+    drawn = empirical_tensors(*draw(rng, truth, DRAWN), range(5))
+    exact = population_tensors(*truth, tuple(range(5)))
+    errors = []
+    for power in POWERS:
+        scale = math.sqrt(DRAWN / 10.0**power)
+        tensors = EstimatedTensors(
+            {k: SymmetricTensor(
+                t.entries + scale * (drawn.tensors[k].entries - t.entries), d, k)
+             for k, t in exact.items()},
+            {k: SymmetricTensor(scale * t.entries, d, k) for k, t in drawn.errors.items()},
+        )  # fmt: skip
+        units = tensors.units(1, np.random.default_rng(seed), PolishOptions(), width=m, pairs=1)
+        errors.append(min(unit_error(truth, units.w, units.a, units.b), 1e3))
+    enough = [p for i, p in enumerate(POWERS) if max(errors[i:]) <= EPSILON]
+    slope = float(np.polyfit(POWERS[-5:], np.log10(errors[-5:]), 1)[0])
+    return {"success": bool(enough), "needed": 10.0 ** enough[0] if enough else None,
+            "slope": slope, "s_m": least_singular_value(truth[0], 1), "tau": tau}  # fmt: skip
 
 
 def printed(seed: int, *, d: int, m: int, n: int, order: int, epsilon: float) -> dict[str, Any]:
@@ -163,6 +201,11 @@ ROWS = [
         for tau in (*TAUS, 1.0)
     ],
     *[
+        _row(f"samples needed for Corollary 3.3, tau={tau:g}, d=6",
+             partial(needed, d=6, m=3, rank=2, tau=tau), 20, success=0 if tau == 0.0 else 18)
+        for tau in (*TAUS, 1.0)
+    ],
+    *[
         _row(f"moments alone, N={n:g}, d=6", partial(sampled, d=6, m=3, rank=6, tau=0.0, n=n), 8)
         for n in (10**4, 10**5, 10**6)
     ],
@@ -198,7 +241,7 @@ def _panel(axis: Any, runs: list[dict[str, Any]], key: str, label: str) -> None:
 
 
 def draw_figure() -> None:
-    """Four panels: success against tau; error against s_m(W), d and N."""
+    """Five panels: success against tau; error against s_m(W), d and N; samples needed."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -211,7 +254,7 @@ def draw_figure() -> None:
         return [run for name, entry in rows.items() if name.startswith(prefix)
                 for run in entry["runs"]]  # fmt: skip
 
-    figure, axes = plt.subplots(1, 4, figsize=(15, 3.6), constrained_layout=True)
+    figure, axes = plt.subplots(1, 5, figsize=(18.5, 3.6), constrained_layout=True)
     kinds = [(f"Corollary 3.3, exact tensors, order {k}, tau=", f"exact tensors, order {k}")
              for k in (1, 2, 3)]  # fmt: skip
     for prefix, label in [*kinds, ("Corollary 3.3, samples, tau=", "order 1, 1e6 samples")]:
@@ -232,6 +275,16 @@ def draw_figure() -> None:
     _panel(axes[2], runs("moments alone, d="), "d", "inputs d, 3e5 samples")
     _panel(axes[3], runs("moments alone, N="), "n", "samples N, d = 6")
     axes[3].set_xscale("log")
+    found = [run for run in runs("samples needed for Corollary 3.3") if run.get("needed")]
+    axes[4].loglog([run["s_m"] for run in found], [run["needed"] for run in found], "o", ms=3,
+                   alpha=0.6)  # fmt: skip
+    if found:
+        line = np.geomspace(*np.quantile([run["s_m"] for run in found], (0.0, 1.0)), 2)
+        middle = np.median([run["needed"] * run["s_m"] ** 4 for run in found])
+        axes[4].loglog(line, middle / line**4, "k:", label="s_m^-4")
+        axes[4].legend(fontsize=7)
+    axes[4].set_xlabel("s_m(W)")
+    axes[4].set_ylabel(f"samples needed for {EPSILON:g}")
     FIGURE.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(FIGURE, metadata={"Date": None})
 

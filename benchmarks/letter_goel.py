@@ -22,7 +22,7 @@ from benchmarks.harness import Row, load, main
 from benchmarks.thresholds import match, orthonormal, pairs, stream, unit_rows
 from unrelu.gaussian.algorithm import learn_from_samples
 from unrelu.modular import learn_modular
-from unrelu.thresholds.algorithm import ThresholdConfig, recover_lowest_layer
+from unrelu.thresholds.algorithm import recover_lowest_layer
 from unrelu.thresholds.detect_samples import detect_in_samples
 
 FIGURE = Path(__file__).parent.parent / "docs" / "figures" / "letter_goel.svg"
@@ -114,9 +114,8 @@ def growing(seed: int, *, d: int, units: int, count: int) -> dict[str, Any]:
     def f(x: np.ndarray) -> np.ndarray:
         return (x @ truth.T > t).any(axis=1).astype(float)
 
-    config = ThresholdConfig(pilot_rows=min(count, 2 * 10**8 // (d * 8)))
     result = recover_lowest_layer(
-        stream(d, f, count, seed), activation="sign", units=units, rng=seed, config=config
+        stream(d, f, count, seed), activation="sign", units=units, rng=seed
     )
     landscape = match(result.landscape_directions, truth)[0]
     angle = match(result.directions, truth)[0]
@@ -161,9 +160,11 @@ ROWS = [
          success=8),
     *[
         _row(f"t = sqrt(2 log d), 10 units, d={d}",
-             partial(growing, d=d, units=UNITS, count=count), 4)
-        for d, count in ((10, 10**6), (20, 10**6), (50, 10**6), (100, 10**6), (200, 10**6))
+             partial(growing, d=d, units=UNITS, count=10**6), 4, success=4)
+        for d in (10, 20, 50, 100, 200)
     ],
+    _row("t = sqrt(2 log d), 10 units, d=200, N=4e6",
+         partial(growing, d=200, units=UNITS, count=4 * 10**6), 2, success=2),
     *[
         _row(f"t = sqrt(2 log d), d units, d={d}", partial(growing, d=d, units=d, count=10**6), 4)
         for d in (10, 20)
@@ -191,15 +192,20 @@ def draw_figure() -> None:
     start = "t = sqrt(2 log d), "
     for prefix, style in ((f"{start}10 units", "o-"), (f"{start}d units", "s--")):
         runs = [run for name, entry in rows.items() if name.startswith(prefix)
-                for run in entry["runs"]]  # fmt: skip
+                for run in entry["runs"] if run["count"] == 10**6]  # fmt: skip
         ds = sorted({run["d"] for run in runs})
         units = prefix.removeprefix(start)
         for key, colour in (("landscape", "tab:orange"), ("angle", "tab:blue")):
             ys = [np.median([min(run[key], np.pi) for run in runs if run["d"] == d]) for d in ds]
             name = "landscape" if key == "landscape" else "refined"
             axis.plot(ds, ys, style, color=colour, label=f"{name}, {units}")
+    more = rows.get(f"{start}10 units, d=200, N=4e6", {"runs": []})["runs"]
+    if more:
+        for key, colour in (("landscape", "tab:orange"), ("angle", "tab:blue")):
+            y = np.median([run[key] for run in more])
+            axis.plot([200], [y], "*", color=colour, ms=9, label="4e6 samples")
     runs = [run for name, entry in rows.items() if name.startswith(f"{start}10 units")
-            for run in entry["runs"]]  # fmt: skip
+            for run in entry["runs"] if run["count"] == 10**6]  # fmt: skip
     law = sorted({(r["d"], r["d"] / (r["count"] * np.exp(-r["t"] ** 2 / 2) / np.sqrt(2 * np.pi)))
                   for r in runs})  # fmt: skip
     axis.plot([d for d, _ in law], [v for _, v in law], "k:", label="d / (N phi(t))")

@@ -128,6 +128,16 @@ CLAIMS: dict[str, list[Claim]] = {
               ("d=8 m=12 N=1e6", "d=20 m=40 N=1e6"), ("error", "moment_cosine", "seconds")),
         Claim("Corollary 3.3, smoothed analysis: a perturbation of size τ suffices", "samples",
               ("smoothed",), ("error", "moment_cosine")),
+        Claim("Corollary 3.3 by the moments alone, no polish: from exact tensors it holds from "
+              "tau = 0.01 on and fails at 0; from samples the error falls as N^-1/2 (slope), and "
+              "what it takes to be within 0.1 (needed) grows fast as s_m(W) falls",
+              "letter_awasthi",
+              ("Corollary 3.3, exact tensors", "Corollary 3.3, samples",
+               "samples needed for Corollary 3.3", "moments alone"),
+              ("error", "s_m", "slope", "needed")),
+        Claim("Algorithm 5 as printed; several outputs by joint moments; inputs of other laws are "
+              "refused", "letter_awasthi", ("Algorithm 5", "three outputs", "inputs:"),
+              ("function_error",)),
         Claim("Lemma 5.9: units with large biases are replaced by a linear function", "samples",
               ("large biases",), ("error", "function_error")),
         Claim("The paper's own route on samples", "samples", ("paper route",),
@@ -156,6 +166,15 @@ CLAIMS: dict[str, list[Claim]] = {
         Claim("B.7: powers of the units", "thresholds", ("B.7",), ("landscape", "angle")),
         Claim("Appendix E: two halves of a deep network", "thresholds", ("appendix E",),
               ("angle", "whole")),
+        Claim("Appendix E, Remark 1: a cut behind a known or learned lower part (recovered: share "
+              "of runs whose directions the samples determine; whole: error of the whole network)",
+              "letter_goel", ("Appendix E",),
+              ("whole", "angle", "mean:recovered", "overlap", "mean:false_recovered")),
+        Claim("Theorem 7 from samples alone", "letter_goel", ("Theorem 7",), ("angle", "found")),
+        Claim("Thresholds growing as sqrt(2 log d)", "letter_goel", ("t = sqrt",),
+              ("landscape", "angle", "count")),
+        Claim("B.4: G(W) as printed, and with rows held apart", "letter_goel", ("G(W)",),
+              ("angle",)),
         Claim("Not in the paper: what general methods reach on the same samples", "thresholds",
               ("baseline",), ("angle", "wrong")),
     ],

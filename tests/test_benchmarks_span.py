@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
+from benchmarks import letter_jayaram  # noqa: E402
 from benchmarks.span_curves import (  # noqa: E402
     _curve,
     gradient_rows,
@@ -102,3 +103,18 @@ def test_gradients_and_normals_lie_in_the_span():
                       [*dead.biases, np.zeros(1)])  # fmt: skip
     assert normal_rows(dead, 3, 0)[0].sum() == 0
     assert _curve(np.zeros((4, 9)), [2, 4]) == [0, 0]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_figures_count_live_samples_in_both_readings(seed: int) -> None:
+    """Figure 1: a ReLU on the output silences the samples with a negative output, no others."""
+    hidden = (80, 6, 3)
+    linear = letter_jayaram.figure_1(seed, hidden=hidden, relu_head=False)
+    head = letter_jayaram.figure_1(seed, hidden=hidden, relu_head=True)
+    net = letter_jayaram.random_relu((784, *hidden, 1), seed)
+    x = np.random.default_rng([seed, 1]).standard_normal((letter_jayaram.SAMPLES, 784))
+    assert head["live"] == int((net(x)[:, 0] > 0.0).sum())
+    assert linear["live"] == int((net(x)[:, 0] != 0.0).sum())
+    # One live sample gives one direction, up to 80.
+    assert linear["rank"] == min(linear["live"], 80)
+    assert head["rank"] == min(head["live"], 80)

@@ -10,9 +10,11 @@ from unrelu.core.power_method import (
     subspace_power_method,
 )
 from unrelu.core.signs import sign_patterns
+from unrelu.core.symmetric import SymmetricTensor
 from unrelu.gaussian.awasthi import (
     RankOneUnits,
     Thresholds,
+    _without_duplicates,
     fix_signs,
     full_rank_algorithm,
     population_tensors,
@@ -177,3 +179,38 @@ def test_sign_patterns_gives_up_politely():
     assert not found.complete
     assert found.patterns.shape == (1, 40)
     assert sign_patterns(np.empty((3, 0)), np.ones(3), keep=64).patterns.shape == (1, 0)
+
+
+def test_near_units_of_one_tensor_are_not_one_and_the_same_of_two_is() -> None:
+    """Two units 0.1 rad apart, one of them in the second tensor too, up to sign."""
+    near = np.array([[1.0, 0.0, 0.0], [np.cos(0.1), np.sin(0.1), 0.0]])
+    again = -near[1:] + [[0.0, 0.0, 0.01]]
+    again /= np.linalg.norm(again)
+    first, second = (np.array([3.0, 1.0]), near), (np.array([2.0]), again)
+    joined = _without_duplicates(first, second, 0.25)
+    np.testing.assert_array_equal(joined, [near[0], again[0]])
+    # Beyond eta3 they are two.
+    assert len(_without_duplicates(first, second, 0.001)) == 3
+
+
+def test_a_direction_without_finite_scalars_is_no_unit() -> None:
+    """zeta_2 = 0 gives no bias: it is left out, and FIXSIGNS has finite equations."""
+    d = 3
+    w, a, b = np.eye(d)[:2], np.array([1.0, -1.0]), np.array([0.3, -0.2])
+    tensors = population_tensors(w, a, b, tuple(range(5)))
+    # A term of order 3 alone, along the third axis.
+    extra = SymmetricTensor.of_units(np.eye(d)[2:], np.ones((1, 1)), 3)
+    tensors[3] = SymmetricTensor(tensors[3].entries + extra.entries, d, 3)
+    thresholds = Thresholds((1e-9, 1e-9), 0.0, 1e-3)
+    units = full_rank_algorithm(tensors, thresholds, np.random.default_rng(0))
+    assert np.isfinite(units.a).all()
+    assert len(units.w) == 2
+    np.testing.assert_allclose(np.abs(units.w @ w.T).max(axis=1), 1.0, atol=1e-9)
+
+
+def test_tensors_of_noise_alone_have_no_units() -> None:
+    tensors = population_tensors(np.eye(3)[:1], np.ones(1), np.zeros(1), tuple(range(5)))
+    nothing = Thresholds((1e3, 1e3), 0.0, 0.25)
+    units = full_rank_algorithm(tensors, nothing, np.random.default_rng(0), width=2)
+    assert units.w.shape == (0, 3)
+    assert len(units.a) == len(units.b) == 0

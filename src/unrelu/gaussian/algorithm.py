@@ -67,6 +67,8 @@ Claim B.5                       ``unrelu.gaussian.improper.consolidated_network`
                                 test_truncated_regression_and_claim_b5
 Theorem 3.4, Claim 4.8          ``unrelu.gaussian.identifiability.identifiability``; test
                                 test_claim_4_8_pair_is_found
+Algorithm 4, step 4             ``recover_directions``; deviation 8; test
+                                test_near_units_of_one_tensor_are_not_one_and_the_same_of_two_is
 Corollary 3.3                   measured by the moments alone: benchmarks/letter_awasthi.py
 several outputs (not printed)   ``unrelu.gaussian.outputs.Outputs``; deviation 9; test
                                 test_joint_tensors_show_units_that_no_output_shows_alone
@@ -92,7 +94,8 @@ Deviations
     8. Jennrich's algorithm keeps the best of 20 pairs of contractions; eta_1 is the
        spectral norm of the tensors' measured error. A tensor's distinct entries, in
        isometric coordinates, stand for the dense array: its flattenings have the same
-       singular values.
+       singular values. Step 4 looks for duplicates across the two tensors alone: terms of
+       one tensor are different units, and smoothed ones may be nearer than eta_3.
     9. The paper's f is scalar. Outputs that share their units add their equations.
 """
 

@@ -178,8 +178,8 @@ def fix_signs(first: SymmetricTensor, units: RankOneUnits) -> RankOneUnits:
     outer = np.atleast_2d(units.a.T)
     # One block of d equations for each output.
     system = (outer[:, :, None] * units.w).swapaxes(1, 2).reshape(-1, len(units.w))
-    z = _solved(system, first.entries.ravel())
-    xi = np.where(z < 0.0, -1.0, 1.0)
+    z = _solved(system, first.entries.ravel())  # step 1
+    xi = np.where(z < 0.0, -1.0, 1.0)  # step 2
     return RankOneUnits(xi[:, None] * units.w, units.a, xi * units.b)
 
 
@@ -204,7 +204,8 @@ def recover_directions(
 ) -> FloatArray:
     """Algorithm 4, steps 1 to 4: the directions, up to sign; ``(m', d)``."""
     d = tensors[2 * order + 1].d
-    found: list[tuple[float, FloatArray]] = []
+    # Step 1: tensors are flattened where they are used.
+    found: list[tuple[FloatArray, FloatArray]] = []
     for extra, eta1 in zip((1, 2), thresholds.eta1, strict=True):
         tensor = tensors[2 * order + extra]
         # Steps 2 and 3: the rank, then Jennrich's algorithm.
@@ -213,21 +214,34 @@ def recover_directions(
             basis = basis[:, :width]
         rows = jennrich(tensor.flatten(order, order, extra), basis, rng, pairs=pairs)
         w = _roots(rows, d, order)
-        if len(w) == 0:
-            continue
         # Compared across the two orders in units of their noise, sqrt(k!).
-        factor = np.linalg.norm(_coefficients(tensor, w), axis=1)
-        weight = factor / math.sqrt(math.factorial(tensor.k))
-        found.extend(zip(weight.tolist(), w, strict=True))
+        factor = np.linalg.norm(_coefficients(tensor, w), axis=1) if len(w) else np.empty(0)
+        found.append((factor / math.sqrt(math.factorial(tensor.k)), w))
     # Step 4.
-    found.sort(key=lambda pair: -pair[0])
-    kept: list[FloatArray] = []
-    for weight, w in found:
-        if weight < thresholds.eta2 * found[0][0]:
-            continue
-        if all(min(np.linalg.norm(w - v), np.linalg.norm(w + v)) > thresholds.eta3 for v in kept):
-            kept.append(w)
-    return np.asarray(kept).reshape(-1, d)
+    largest = max((float(weights.max(initial=0.0)) for weights, _ in found), default=0.0)
+    found = [(a[a >= thresholds.eta2 * largest], w[a >= thresholds.eta2 * largest])
+             for a, w in found]  # fmt: skip
+    return _without_duplicates(*found, thresholds.eta3)
+
+
+def _without_duplicates(
+    first: tuple[FloatArray, FloatArray], second: tuple[FloatArray, FloatArray], eta3: float
+) -> FloatArray:
+    """Join the directions of two tensors, of each pair that is one the stronger; ``(m', d)``.
+
+    Directions of one tensor are different units, however near. One of each tensor is the same
+    unit where both are nearest to each other, up to sign, and within eta3.
+    """
+    (a, u), (b, v) = first, second
+    kept = np.ones(len(u), dtype=bool), np.ones(len(v), dtype=bool)
+    if len(u) and len(v):
+        chord = np.sqrt(np.maximum(2.0 - 2.0 * np.abs(u @ v.T), 0.0))
+        for i, j in enumerate(chord.argmin(axis=1)):
+            if chord[:, j].argmin() == i and chord[i, j] <= eta3:
+                kept[int(a[i] >= b[j])][j if a[i] >= b[j] else i] = False
+    weights = np.concatenate([a[kept[0]], b[kept[1]]])
+    rows = np.concatenate([u[kept[0]], v[kept[1]]])
+    return np.asarray(rows[np.argsort(-weights, kind="stable")])
 
 
 def robust_algorithm(
@@ -241,8 +255,11 @@ def robust_algorithm(
 ) -> RankOneUnits:
     """Algorithm 4 (Algorithm 1 without its step 6 on exact tensors)."""
     w = recover_directions(order, tensors, thresholds, rng, pairs=pairs, width=width)
+    # Step 5.
     a, b = recover_scalars(order, w, tensors) if len(w) else (np.empty(0), np.empty(0))
-    return RankOneUnits(w, a, b)
+    # A direction that is none has no finite scalars, and estimates no unit.
+    sound = np.isfinite(b) & np.isfinite(np.atleast_2d(a.T)).all(axis=0)
+    return RankOneUnits(w[sound], a[sound], b[sound])
 
 
 def full_rank_algorithm(
@@ -254,5 +271,5 @@ def full_rank_algorithm(
     width: int | None = None,
 ) -> RankOneUnits:
     """Algorithm 6 (Algorithm 1 with l = 1 on exact tensors)."""
-    units = robust_algorithm(1, tensors, thresholds, rng, pairs=pairs, width=width)
-    return fix_signs(tensors[1], units) if len(units.w) else units
+    units = robust_algorithm(1, tensors, thresholds, rng, pairs=pairs, width=width)  # step 1
+    return fix_signs(tensors[1], units) if len(units.w) else units  # step 2

@@ -75,8 +75,8 @@ def learn_from_population(
     tensors = population_tensors(form.w, form.a, form.b, orders)
     size = max(_size(tensors), float(np.finfo(np.float64).tiny))
     thresholds = Thresholds.exact(size)
-    found = robust_algorithm(order, tensors, thresholds, generator, pairs=pairs)
-    if order == 1 and len(found.w):
+    found = robust_algorithm(order, tensors, thresholds, generator, pairs=pairs)  # steps 1 to 5
+    if order == 1 and len(found.w):  # step 6
         found = fix_signs(tensors[1], found)
     units = _refined(found, tensors) if refine and order <= 2 and len(found.w) else found
     again = population_tensors(units.w, units.a, units.b, orders)

@@ -291,8 +291,9 @@ def _steps_1_and_2(
 ) -> RankOneUnits:
     """Algorithm 4 on the tensors of the first half."""
     order = asked.order
-    tensors = empirical_tensors(x, y, range(2 * order + 3))
+    tensors = empirical_tensors(x, y, range(2 * order + 3))  # step 1
     thresholds = tensors.thresholds(order, sizes.polish)
+    # Step 2.
     units = robust_algorithm(order, tensors.tensors, thresholds, rng, width=asked.width)
     sound = (np.abs(units.a) <= asked.bound) & (np.abs(units.b) <= asked.bound)
     return RankOneUnits(units.w[sound], units.a[sound], units.b[sound])
@@ -306,10 +307,10 @@ def _steps_3_and_4(
     ratio = m * d * asked.bound * max(s, 1) / asked.epsilon
     log = math.sqrt(math.log(max(ratio, math.e)))
     tau = 20.0 * m * (len(SIGNS) * s + d) * asked.bound * log
-    loss = TruncatedLoss.of(units, x, y, tau)
+    loss = TruncatedLoss.of(units, x, y, tau)  # step 3
     radius = math.sqrt(len(SIGNS) * s) + m * (1.0 + asked.bound)
     tolerance = asked.epsilon**2 / 100.0
-    beta, gap = projected_descent(loss, radius, tolerance)
+    beta, gap = projected_descent(loss, radius, tolerance)  # step 4
     details = {
         "tau": tau, "radius": radius, "kept": loss.kept, "features": float(len(beta)),
         "gap": gap, "asked": tolerance, "loss": loss.value(beta),

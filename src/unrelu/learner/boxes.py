@@ -129,13 +129,13 @@ def get_gradient(
         ``(n, m, d)``.
     """
     n, d = x.shape
-    z = rng.standard_normal((d, d))  # line 2: unit vectors, here the same for every x
+    z = rng.standard_normal((d, d))  # lines 1 and 2: unit vectors, here the same for every x
     z /= np.linalg.norm(z, axis=1, keepdims=True)
     points = np.concatenate([x[:, None, :], x[:, None, :] + alpha * z], axis=1)
     y = oracle(points.reshape(-1, d)).reshape(n, d + 1, -1)
     v = (y[:, 1:] - y[:, :1]) / alpha  # line 3
     w = np.linalg.solve(z, v.transpose(1, 0, 2).reshape(d, -1))  # line 4
-    return np.asarray(w.reshape(d, n, -1).transpose(1, 2, 0))
+    return np.asarray(w.reshape(d, n, -1).transpose(1, 2, 0))  # line 5
 
 
 def get_neurons(
@@ -173,7 +173,7 @@ def get_neurons(
     v /= np.linalg.norm(v)
     edges = np.linspace(-plan.range, plan.range, plan.intervals + 1)  # line 6
     low, high = edges[:-1], edges[1:]
-    centers = x0 + np.outer(0.5 * (low + high), v)  # line 8
+    centers = x0 + np.outer(0.5 * (low + high), v)  # lines 7 and 8, all j at once
     gradients = get_gradient(oracle, centers, plan.step, rng)[:, 0]  # line 9
     intercepts = get_bias(oracle, x0, v, low, high)[:, 0]  # line 10
     # The paper writes neurons relative to x0 = 0 on the line; in space the affine piece
@@ -189,8 +189,8 @@ def get_neurons(
     inside = (np.linalg.norm(neurons[:, :-1], axis=1) <= norm + same) & (
         np.abs(neurons[:, -1]) <= bias + same
     )  # line 13, equation (14)
-    neurons = distinct_rows(neurons[inside], same)  # line 14
-    return neurons[:, :-1], neurons[:, -1], plan
+    neurons = distinct_rows(neurons[inside], same)  # lines 1 and 14: the list S
+    return neurons[:, :-1], neurons[:, -1], plan  # line 15
 
 
 def learn_from_queries_as_printed(
@@ -228,4 +228,4 @@ def learn_from_queries_as_printed(
     network = ReLUNetwork(  # line 4
         [weights, v[:count].T], [biases, v[-1]], v[count : count + d].T
     )
-    return network, plan
+    return network, plan  # line 5

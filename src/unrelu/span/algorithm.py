@@ -75,7 +75,19 @@ Algorithm 2, lines 2 to 11     ``adaptive_gradients`` (``faithful=True``), and i
                                test_lines_5_to_9_give_a_gradient,
                                test_algorithm_2_as_printed_in_float64,
                                test_algorithm_2_in_multiple_precision
-Section 5, obfuscation         ``obfuscate``; in practice the same;
+Proposition 4.1, line 4        ``adaptive_gradients``; in practice ``find_boundary``; deviates:
+                               both end at the resolution of the labels;
+                               test_algorithm_2_as_printed_in_float64
+Lemma 4.2, lines 5 to 9        ``adaptive_gradients``; in practice ``measure_normals``;
+                               test_lines_5_to_9_give_a_gradient
+Theorem 4.3                    ``recover_span_precisely``; in practice ``recover_span``; deviates:
+                               Assumption 3 may end it early, and is told;
+                               test_algorithm_2_in_multiple_precision,
+                               test_what_stops_algorithm_2_is_assumption_3
+Figures 1 and 2                benchmarks/letter_jayaram.py, by the chain rule; in practice
+                               benchmarks/span.py, by queries; deviates: both readings of the
+                               head; test_figures_count_live_samples_in_both_readings
+Section 5, Figure 3            ``obfuscate``; in practice the same;
                                test_noise_of_the_asked_norm_leaves_the_answers
 =============================  =================================================
 

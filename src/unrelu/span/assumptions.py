@@ -134,6 +134,7 @@ def gradients_needed(rank: int, delta: float, gamma: float) -> int:
     so ``8 log(k / delta) / gamma`` of them raise it but for odds of delta / k. Half of k
     times that.
     """
+    # Algorithm 1, line 1
     return math.ceil(0.5 * rank * 8.0 * math.log(rank / delta) / gamma)
 
 

@@ -86,7 +86,7 @@ class SpanPlan:
         """Return the points of block ``index``, ``(block, n)``."""
         n, config = self.input_dim, SpanConfig()
         rng = np.random.default_rng([self.seed, index])
-        x = self.scale * rng.standard_normal(n)
+        x = self.scale * rng.standard_normal(n)  # Algorithm 1, line 3
         tests = random_directions(rng, (config.probes, n))
         reach = config.shrink * self.step * tests
         return np.concatenate([x[None], x + self.step * np.eye(n), x + reach, x - reach])
@@ -100,7 +100,7 @@ class SpanPlan:
             )
         except OSError as error:
             raise InvalidInput(f"cannot write {target}: {error.strerror}") from error
-        for i in range(self.gradients):
+        for i in range(self.gradients):  # Algorithm 1, lines 2 and 5
             out[i * self.block : (i + 1) * self.block] = self.points(i)
         out.flush()
         return target
@@ -140,7 +140,7 @@ def gradients_from_replies(
     x = points[0]
     diagonal = np.arange(n)
     taken = points[1 : n + 1][diagonal, diagonal] - x
-    rows = ((replies[1 : n + 1] - replies[0]) / taken[:, None]).T
+    rows = ((replies[1 : n + 1] - replies[0]) / taken[:, None]).T  # Algorithm 1, line 4
     bends, right, left = _bends(replies, n)
     moves = points[1 + n : 1 + n + config.probes] - x
     reach = float(np.linalg.norm(moves[0]))

@@ -173,7 +173,7 @@ def adaptive_gradients(
     PrintedSpan
         With fewer than ``rank`` directions where line 3 or line 7 gave up.
     """
-    basis = rows = arithmetic.vectors(np.empty((0, n)))
+    basis = rows = arithmetic.vectors(np.empty((0, n)))  # line 1: V; N and the rest are numbers
     noise: list[float] = []
     restarts = silent = 0
 
@@ -204,7 +204,7 @@ def adaptive_gradients(
         for _ in range(2):  # twice is enough
             new = new - (new @ basis.T) @ basis if len(basis) else new
         new = new / _length(new[0], arithmetic)
-        rows, basis = np.concatenate([rows, row]), np.concatenate([basis, new])
+        rows, basis = np.concatenate([rows, row]), np.concatenate([basis, new])  # lines 9 and 10
     return PrintedSpan(basis, rows, np.array(noise), restarts, silent)  # line 11
 
 

@@ -94,7 +94,7 @@ def spectrum_of_rows(rows: FloatArray, noise: FloatArray, *, margin: float) -> S
     _, values, right = scipy.linalg.svd(
         rows / noise[:, None], full_matrices=False, lapack_driver="gesdd", check_finite=False
     )
-    rank = int(np.count_nonzero(values > margin * floor))
+    rank = int(np.count_nonzero(values > margin * floor))  # Algorithm 1, line 6
     rest = max(float(values[rank]) if rank < len(values) else 0.0, floor)
     weakest = float(values[rank - 1]) if rank else 0.0
     angle = float(np.sqrt(n - rank) / weakest) if rank else 0.0

@@ -79,7 +79,8 @@ Deviations
 - The simultaneous objective penalises V V' - I, not only its diagonal (see there);
   ``method="printed"`` does not.
 - RefineEstimate's acceptance test is read as a decrease by a factor 1 - c/d, which
-  Lemma 7 proves and Theorem 5 uses; the printed test asks for a hundredth of 1/d.
+  Lemma 7 proves and Theorem 5 uses; the printed test asks for a hundredth of 1/d. Every
+  twentieth rejection the angle is estimated anew, lest one that came out low stay unbeaten.
 - The refinement moves by the slab's gradient: the labels that contradict the estimate
   point along the error, so one regression does what many random trials do, to an error
   of n / (samples per unit height). Points where other units are near are left out.

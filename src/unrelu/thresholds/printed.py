@@ -68,7 +68,7 @@ def construct_correlation_graph(x: FloatArray, y: FloatArray, rho: float) -> Boo
     for i in range(n):  # line 2
         for j in range(i + 1, n):
             if alpha[i, j] >= rho:  # line 4
-                edges[i, j] = edges[j, i] = True  # line 5
+                edges[i, j] = edges[j, i] = True  # lines 5 to 7
     return edges
 
 

@@ -241,22 +241,23 @@ def refine_estimate(
     """
     n = len(direction)
     z = direction / np.linalg.norm(direction)
-    tangent = tan_alpha(z)
+    tangent = tan_alpha(z)  # line 1
     if tangent is None:
         return z, []
-    alpha = float(np.arctan(tangent))
+    alpha = float(np.arctan(tangent))  # line 2
     accepted = [alpha]
     rejected = 0
     for _ in range(iterations):
-        if alpha <= tolerance:
+        if alpha <= tolerance:  # line 9
             break
         push = rng.standard_normal(n)
         push -= (push @ z) * z
-        candidate = z + 0.1 * np.sin(alpha / n) * push
+        candidate = z + 0.1 * np.sin(alpha / n) * push  # line 3
         candidate /= np.linalg.norm(candidate)
-        tangent = tan_alpha(candidate)
+        tangent = tan_alpha(candidate)  # lines 4 and 5
+        # line 6, as Lemma 7 has it
         if tangent is not None and np.arctan(tangent) <= (1.0 - LEMMA_7 / n) * alpha:
-            z, alpha = candidate, float(np.arctan(tangent))
+            z, alpha = candidate, float(np.arctan(tangent))  # lines 7 and 8
             accepted.append(alpha)
             rejected = 0
             continue
