@@ -121,7 +121,7 @@ def test_bad_folders(tmp_path):
     np.save(tmp_path / "x_0.npy", np.zeros((2, 2)))
     with pytest.raises(InvalidInput, match=r"y_0\.npy"):
         as_source(tmp_path)
-    with pytest.raises(InvalidInput, match="beside y"):
+    with pytest.raises(InvalidInput, match="one of labels"):
         as_source(tmp_path / "x_0.npy")
     with pytest.raises(InvalidInput, match="at least one row"):
         next(as_source(np.zeros((2, 2)), np.zeros(2)).batches(0))

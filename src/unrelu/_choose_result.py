@@ -52,8 +52,7 @@ def nothing_recovered(
 ) -> RecoveryResult:
     seen = plan.diagnosis
     message = (
-        "This is no ReLU network, and none is returned. What was still learned: "
-        f"{seen.input_dim} inputs, {seen.output_dim} outputs, {seen.precision} answers"
+        f"This is no ReLU network, and none is returned. What was still learned: {seen.outline}"
     )
     if seen.kind == "labels":
         message = "Nothing was recovered; give no range if the target takes any input"

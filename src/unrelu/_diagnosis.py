@@ -70,6 +70,18 @@ class Diagnosis:
         """Return the facts as plain values."""
         return dataclasses.asdict(self)
 
+    @property
+    def outline(self) -> str:
+        """Inputs, outputs and precision in a few words."""
+        counts = [
+            f"{count} {word}{'' if count == 1 else 's'}"
+            for count, word in ((self.input_dim, "input"), (self.output_dim, "output"))
+        ]
+        told = self.precision
+        if told == "1 decimals":
+            told = "1 decimal"
+        return f"{', '.join(counts)}, answers in {told}"
+
     def sentences(self) -> list[str]:
         """Say the facts to a person."""
         lines = [f"inputs: {self.input_dim}, outputs: {self.output_dim} ({self.kind})"]

@@ -283,7 +283,7 @@ def _attempts(
         reasons.append(offer.reason)
         told = dataclasses.replace(
             result,
-            message=f"{_joined(reasons)}. {result.message}",
+            message=f"{_joined(reasons)}. {result.message[:1].upper()}{result.message[1:]}",
             stages=(*stages, *result.stages),
         )
         if best is None or _says_something(result):

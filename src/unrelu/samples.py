@@ -292,7 +292,7 @@ def _from_path(path: Path, y: Any, target: str) -> SampleSource:
             return _FileSource([(path, Path(y))], target, str(path))
         if path.suffix == ".npy" and y is not None:
             return _ArraySource(_open_npy(path), y, str(path))
-        raise InvalidInput(f"{path}: expected .npz or .parquet, or .npy beside y for the labels")
+        raise InvalidInput(f"{path}: expected .npz or .parquet, or a .npy file and one of labels")
     for suffix in (".parquet", ".npz"):
         files = sorted(path.glob(f"*{suffix}"))
         if files:

@@ -200,3 +200,34 @@ def test_ctrl_c_says_how_to_resume(tmp_path):
     assert process.returncode == 130, errors
     assert "run the same command again" in " ".join(errors.split())
     assert "Traceback" not in errors
+
+
+def test_what_wraps_hangs_under_its_text(monkeypatch):
+    from unrelu.cli import _common
+
+    with _common.console.capture() as shown:
+        _common.entry("request", "word " * 40, indent=2)
+    lines = shown.get().splitlines()
+    assert lines[0].startswith("  request       word")
+    assert len(lines) > 1
+    assert all(line.startswith(" " * 16 + "word") for line in lines[1:])
+
+
+def test_a_binary_request_is_shown_as_far_as_it_is_text():
+    from unrelu.cli.targets import _brief
+
+    assert _brief(b'{"a": 1}') == '{"a": 1}'
+    assert _brief(b'{"a": 1}' + bytes(48)) == '{"a": 1} and 48 bytes of numbers'
+    assert _brief(b"[" + b"0, " * 500 + b"0]").endswith("...")
+
+
+def test_one_is_not_many():
+    text = " ".join(run("extract", "planted:affine", "--json").stdout.split())
+    assert "1 outputs" not in text
+    from unrelu import diagnose
+
+    def steps(x):
+        return (x[:, :1] > 0.2) + 0.5 * (x[:, 1:2] > 0)
+
+    seen = diagnose(connect(steps, input_dim=2))
+    assert seen.outline == "2 inputs, 1 output, answers in 1 decimal"

@@ -160,7 +160,7 @@ def test_mappings(request_text, answer, reply):
         ({"request": '{"a": {{x}}}', "answer": "y"}, "starts with"),
         ({"request": '{"a": {{x}}}', "answer": "$.y[?]"}, "cannot read"),
         ({"request": '{"a": {{x}}}'}, "both"),
-        ({"protocol": "grpc"}, "protocol must be"),
+        ({"protocol": "grpc"}, "is none of"),
         ({"protocol": "json"}, "template"),
         ({"concurrency": 0}, "concurrency"),
         ({"token_variable": "NO_SUCH_VARIABLE"}, "NO_SUCH_VARIABLE"),

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Annotated, Any, TextIO
 
 import typer
+from rich.table import Table
 from rich.text import Text
 
 from unrelu import planted
@@ -51,6 +52,7 @@ __all__ = [
     "check_out",
     "console",
     "duration",
+    "entry",
     "exit_for",
     "friendly",
     "open_target",
@@ -188,6 +190,15 @@ def say(head: str, text: str, colour: str) -> None:
     console.print(Text.assemble((head, colour), " ", text))
 
 
+def entry(name: str, text: Any, *, width: int = 14, indent: int = 0) -> None:
+    """Print a name and what belongs to it, lines that wrap under the text and not the name."""
+    grid = Table.grid()
+    grid.add_column(width=indent + width)
+    grid.add_column(overflow="fold")
+    grid.add_row(Text(" " * indent + name), Text(str(text)))
+    console.print(grid)
+
+
 def open_target(
     target: str,
     *,
@@ -273,7 +284,7 @@ def show_result(
     if quiet:
         return
     if result.network is not None:
-        console.print(f"  network       {result.network!r}", markup=False)
+        entry("network", repr(result.network), indent=2)
     if result.queries.total:
         console.print(
             f"  queries       {result.queries.total:,} in {result.queries.round_trips:,} "
@@ -284,9 +295,9 @@ def show_result(
     if result.queries.samples:
         console.print(f"  samples       {result.queries.samples:,}")
     if result.certificate is not None and str(result.certificate) not in result.message:
-        console.print(f"  certificate   {result.certificate}", markup=False)
+        entry("certificate", result.certificate, indent=2)
     if out is not None:
-        console.print(f"  written to    {out}", markup=False)
+        entry("written to", out, indent=2)
 
 
 def exit_for(result: RecoveryResult) -> None:

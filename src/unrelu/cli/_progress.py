@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import textwrap
 import time
 from collections.abc import Iterator
 
@@ -85,8 +86,7 @@ class _Bars:
         elif time.monotonic() - self._last < 0.05 and (total is None or done < total):
             return  # drawing must not cost more than the work
         self._last = time.monotonic()
-        if len(note) > _NOTE:
-            note = note[: _NOTE - 3] + "..."
+        note = textwrap.shorten(note, _NOTE, placeholder=" ...")
         self._bars.update(self._tasks[stage], completed=done, total=total, note=note)
 
     def _goes_on_to(self, stage: str, total: float | None) -> None:

@@ -38,6 +38,7 @@ from unrelu.cli._common import (
     check_folder,
     console,
     duration,
+    entry,
     friendly,
     open_target,
     print_json,
@@ -264,7 +265,7 @@ def _tell(facts: Audit, out: Path, *, quiet: bool) -> None:
         console.print(text, markup=False)
     if not quiet:
         for number, action in enumerate(facts.actions, 1):
-            console.print(f"{number}. {action}", markup=False)
+            entry(f"{number}.", action, width=3)
     console.print(f"report: {out}", markup=False)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from typing import Any
@@ -13,6 +14,7 @@ from unrelu.cli._common import (
     JsonOption,
     TargetArgument,
     console,
+    entry,
     friendly,
     open_target,
     print_json,
@@ -67,7 +69,7 @@ def check(
         print_json(facts)
         return
     for name, value in facts.items():
-        console.print(f"{name:<14}{value}", markup=False)
+        entry(name, value)
 
 
 def _tried(oracle: Oracle) -> dict[str, Any]:
@@ -98,8 +100,14 @@ def innermost(oracle: Any) -> Any:
 
 
 def _brief(body: bytes) -> str:
-    text = body[:_SHOWN].decode(errors="replace")
-    return text if len(body) <= _SHOWN else f"{text}... ({len(body):,} bytes)"
+    """Return the beginning of a request; of what is no text only how long it is."""
+    shown, ending = body, ""
+    with contextlib.suppress(ValueError):
+        end = json.JSONDecoder().raw_decode(body.decode("latin-1"))[1]
+        if end < len(body):  # KServe's binary extension: JSON, then the numbers themselves
+            shown, ending = body[:end], f" and {len(body) - end:,} bytes of numbers"
+    text = shown[:_SHOWN].decode(errors="replace")
+    return f"{text}{'...' if len(shown) > _SHOWN else ''}{ending}"
 
 
 add_command(app, "check")(takes_target(check))

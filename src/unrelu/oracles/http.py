@@ -342,7 +342,7 @@ class HTTPOracle(Adapter):
         longest = min(self.options.backoff * 2.0**attempt, self.options.backoff_limit)
         if 0 < attempt < self.options.retries:
             _log.warning(
-                "%s; sent again within %.1f s (%d of %d tries)", reason, longest, attempt + 1,
+                "%s; again within %.1f s (%d of %d times)", reason, longest, attempt + 1,
                 self.options.retries,
             )  # fmt: skip
         return longest * random.uniform(0.5, 1.0)

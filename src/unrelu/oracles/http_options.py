@@ -66,9 +66,7 @@ class HTTPOptions:
 
     def __post_init__(self) -> None:
         if self.protocol not in PROTOCOLS:
-            raise InvalidInput(
-                f"protocol must be one of {', '.join(PROTOCOLS)}, got {self.protocol!r}"
-            )
+            raise InvalidInput(f"the protocol {self.protocol!r} is none of {', '.join(PROTOCOLS)}")
         whole_number(self.concurrency, "concurrency", least=1)
         whole_number(self.retries, "retries")
         if self.rate is not None:
@@ -77,7 +75,10 @@ class HTTPOptions:
         for name in ("patience", "backoff", "backoff_limit"):
             real_number(getattr(self, name), name, least=0.0)
         if (self.request is None) != (self.answer is None):
-            raise InvalidInput("a JSON mapping needs both the request and the answer path")
+            raise InvalidInput(
+                "a JSON mapping needs both a request (--request) and the path to its answers "
+                "(--answer)"
+            )
 
 
 def parse_rate(text: str) -> float:

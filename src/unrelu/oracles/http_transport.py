@@ -307,7 +307,8 @@ class Connection:
                 raise OracleError(
                     f"the TLS certificate of {redact(url)} cannot be verified; nothing was sent"
                 ) from None
-            raise NotSent(f"no connection ({self.scrub(str(error)) or 'timeout'})") from None
+            why = re.sub(r"^\[Errno -?\d+\] ", "", self.scrub(str(error)))
+            raise NotSent(f"no connection ({why or 'timeout'})") from None
         except httpx.TimeoutException:
             raise Lost(f"no answer within {self.timeout:g} s") from None
         except httpx.TransportError as error:

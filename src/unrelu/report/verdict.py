@@ -90,10 +90,7 @@ def _copied(result: RecoveryResult, needed: int, also: str) -> tuple[str, str]:
 def _outside(plan: ExtractionPlan, result: RecoveryResult, also: str) -> tuple[str, str]:
     """Tell of a target that is no ReLU network."""
     found = result.findings()
-    learned = (
-        f"{plan.diagnosis.input_dim} inputs, {plan.diagnosis.output_dim} outputs, "
-        f"{plan.diagnosis.precision} answers"
-    )
+    learned = plan.diagnosis.outline
     if found.rank:
         learned += f"; it looks at {found.rank} of {found.basis.shape[1]} directions"
     return (
