@@ -172,8 +172,7 @@ def _recover(run: SmoothRun, state: _Progress) -> tuple[Status, str]:
     """Find rows, activation and parameters, and certify them."""
     if not run.straight:
         with run.stage("gradients") as details:
-            basis, values = span_of_rows(run)
-            state.rank = len(basis)
+            basis, values, state.rank = span_of_rows(run)
             details |= {"rank": state.rank, "least": float(values[max(state.rank, 1) - 1])}
     if state.rank == 0:
         return (
@@ -181,17 +180,15 @@ def _recover(run: SmoothRun, state: _Progress) -> tuple[Status, str]:
             "gradients are the same everywhere: the target is affine within its noise; try "
             "extract_two_layer",
         )
-    with run.stage("second derivatives") as details:
-        state.rows = find_rows(run, basis)
-        details |= {"mixed": state.rows.mixed}
+    if _found_in(run, state, basis[: state.rank]):
+        return _concluded(run, state)
+    assert state.rows is not None
     if state.rows.straight:
         return _copied(run, state)
-    if state.rows.shared:
-        with run.stage("profiles") as details:
-            state.profiles = measure_profiles(run, state.rows)
-            starts = _starts(state.profiles)
-            details |= {start.phi.name: start.misfit for start in starts}
-        if _fitted(run, state, starts):
+    if state.rows.shared and len(basis) > state.rank:
+        more = _Progress(rank=len(basis))
+        if _found_in(run, more, basis):  # a unit that gradients alone do not tell from noise
+            vars(state).update(vars(more))
             return _concluded(run, state)
     with run.stage("far lines") as details:
         starts = find_far_units(run)
@@ -199,6 +196,20 @@ def _recover(run: SmoothRun, state: _Progress) -> tuple[Status, str]:
     if starts and _fitted(run, state, starts):
         return _concluded(run, state)
     return _copied(run, state)
+
+
+def _found_in(run: SmoothRun, state: _Progress, basis: FloatArray) -> bool:
+    """Look for as many units as a span has dimensions; whether they explain all answers."""
+    with run.stage("second derivatives") as details:
+        state.rows = find_rows(run, basis)
+        details |= {"mixed": state.rows.mixed}
+    if state.rows.straight or not state.rows.shared:
+        return False
+    with run.stage("profiles") as details:
+        state.profiles = measure_profiles(run, state.rows)
+        starts = _starts(state.profiles)
+        details |= {start.phi.name: start.misfit for start in starts}
+    return _fitted(run, state, starts)
 
 
 def _copied(run: SmoothRun, state: _Progress) -> tuple[Status, str]:

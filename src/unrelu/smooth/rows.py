@@ -65,11 +65,13 @@ def measure_gradients(run: SmoothRun, points: FloatArray) -> tuple[FloatArray, f
     return gradients[np.isfinite(gradients).all(axis=(1, 2))], error
 
 
-def span_of_rows(run: SmoothRun) -> tuple[FloatArray, FloatArray]:
-    """Return an orthonormal basis of the rows' span, ``(k, d)``, and all singular values.
+def span_of_rows(run: SmoothRun) -> tuple[FloatArray, FloatArray, int]:
+    """Return an orthonormal basis of the rows' span, all singular values, and the sure rank.
 
     Gradients are asked for until the last points did not raise their rank. Every other point
-    lies farther out: units that typical inputs leave on one side show there.
+    lies farther out: units that typical inputs leave on one side show there. The basis goes on
+    with what stands above the noise, but not for sure: a unit that gradients hardly show, or
+    the curvature that differences neglect.
     """
     d, m = run.domain.dimension, run.oracle.output_dim
     gradients = np.empty((0, m, d))
@@ -87,7 +89,7 @@ def span_of_rows(run: SmoothRun) -> tuple[FloatArray, FloatArray]:
         history.append(rank)
         same = history.count(rank) - 1
         if rank == d or same >= run.config.extra or len(gradients) > 2 * d + run.config.extra:
-            return right[:rank], values
+            return right[values > floor], values, rank
 
 
 def _hessians(run: SmoothRun, basis: FloatArray, places: FloatArray) -> tuple[FloatArray, float]:
