@@ -102,6 +102,16 @@ def test_more_units_than_inputs(name):
     assert against.relative_error < 1e-8
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_units_that_are_straight_on_one_side_show_with_many_outputs(seed):
+    # A few gradients of ten outputs have the rank of all units, and leave one out that is on at
+    # all their points: mirror images show it, or what its absence leaves unexplained.
+    truth = network_of("elu", (30, 16, 10), seed)
+    result = extract_smooth(NetworkOracle(truth), rng=seed)
+    assert result.success, result.message
+    assert result.width == 16
+
+
 def test_batch_norm_folds():
     """At inference a batch norm is part of the layer beside it."""
     plain = network_of("tanh", (6, 4, 1), 12)
