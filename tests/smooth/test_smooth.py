@@ -77,6 +77,19 @@ def test_float32_answers(name):
     assert compare(result.network, truth).relative_error < 1e-5
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_unit_that_gradients_hardly_show_is_found_where_the_others_do_not_explain_all(seed):
+    plain = planted.random_network(8, 4, 1, rng=seed)
+    outputs = plain.weights[1].copy()
+    outputs[0, 0] *= 1e-3  # its gradients stand a few deviations above float32's rounding
+    truth = Network([plain.weights[0], outputs], plain.biases, "gelu")
+    result = extract_smooth(NetworkOracle(truth, dtype="float32"), rng=seed)
+    assert result.success, result.message
+    assert result.width == 4
+    # float32 answers, a few deviations of 6e-8 over the spread
+    assert compare(result.network, truth).relative_error < 1e-5
+
+
 @pytest.mark.parametrize("name", ["tanh", "gelu"])
 def test_more_units_than_inputs(name):
     truth = network_of(name, (4, 7, 1), 8)
@@ -87,6 +100,16 @@ def test_more_units_than_inputs(name):
     against = compare(result.network, truth)
     # Condition of an overcomplete layer: 1e5 and more.
     assert against.relative_error < 1e-8
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_units_that_are_straight_on_one_side_show_with_many_outputs(seed):
+    # A few gradients of ten outputs have the rank of all units, and leave one out that is on at
+    # all their points: mirror images show it, or what its absence leaves unexplained.
+    truth = network_of("elu", (30, 16, 10), seed)
+    result = extract_smooth(NetworkOracle(truth), rng=seed)
+    assert result.success, result.message
+    assert result.width == 16
 
 
 def test_batch_norm_folds():

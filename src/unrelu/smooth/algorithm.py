@@ -62,7 +62,7 @@ from unrelu.smooth.fit import Layer
 from unrelu.smooth.layers import Found, Start, as_network, fitted_again, settle
 from unrelu.smooth.norms import invariances
 from unrelu.smooth.profiles import Profile, fit_profile, measure_profiles, rank_activations
-from unrelu.smooth.rows import Rows, find_rows, span_of_rows
+from unrelu.smooth.rows import Rows, Span, find_rows, span_of_rows
 from unrelu.smooth.run import SmoothRun
 
 __all__ = ["SmoothConfig", "SmoothResult", "extract_smooth"]
@@ -171,27 +171,24 @@ def extract_smooth(
 def _recover(run: SmoothRun, state: _Progress) -> tuple[Status, str]:
     """Find rows, activation and parameters, and certify them."""
     if not run.straight:
-        with run.stage("gradients") as details:
-            basis, values = span_of_rows(run)
-            state.rank = len(basis)
-            details |= {"rank": state.rank, "least": float(values[max(state.rank, 1) - 1])}
+        span = _span(run)
+        state.rank = span.rank
     if state.rank == 0:
         return (
             Status.ASSUMPTION_VIOLATED,
             "gradients are the same everywhere: the target is affine within its noise; try "
             "extract_two_layer",
         )
-    with run.stage("second derivatives") as details:
-        state.rows = find_rows(run, basis)
-        details |= {"mixed": state.rows.mixed}
+    if _found_in(run, state, span.basis[: state.rank]):
+        return _concluded(run, state)
+    assert state.rows is not None
     if state.rows.straight:
         return _copied(run, state)
-    if state.rows.shared:
-        with run.stage("profiles") as details:
-            state.profiles = measure_profiles(run, state.rows)
-            starts = _starts(state.profiles)
-            details |= {start.phi.name: start.misfit for start in starts}
-        if _fitted(run, state, starts):
+    if state.rank < run.domain.dimension:  # a unit may be missing: one that gradients hardly show
+        basis = _span(run, span).basis
+        more = _Progress(rank=len(basis))
+        if len(basis) > state.rank and _found_in(run, more, basis):
+            vars(state).update(vars(more))
             return _concluded(run, state)
     with run.stage("far lines") as details:
         starts = find_far_units(run)
@@ -199,6 +196,27 @@ def _recover(run: SmoothRun, state: _Progress) -> tuple[Status, str]:
     if starts and _fitted(run, state, starts):
         return _concluded(run, state)
     return _copied(run, state)
+
+
+def _span(run: SmoothRun, before: Span | None = None) -> Span:
+    with run.stage("gradients") as details:
+        span = span_of_rows(run, before)
+        details |= {"rank": span.rank, "least": float(span.values[max(span.rank, 1) - 1])}
+    return span
+
+
+def _found_in(run: SmoothRun, state: _Progress, basis: FloatArray) -> bool:
+    """Look for as many units as a span has dimensions; whether they explain all answers."""
+    with run.stage("second derivatives") as details:
+        state.rows = find_rows(run, basis)
+        details |= {"mixed": state.rows.mixed}
+    if state.rows.straight or not state.rows.shared:
+        return False
+    with run.stage("profiles") as details:
+        state.profiles = measure_profiles(run, state.rows)
+        starts = _starts(state.profiles)
+        details |= {start.phi.name: start.misfit for start in starts}
+    return _fitted(run, state, starts)
 
 
 def _copied(run: SmoothRun, state: _Progress) -> tuple[Status, str]:

@@ -17,7 +17,7 @@ from unrelu.core.jennrich import jennrich, joint_diagonalise
 from unrelu.smooth.config import SmoothConfig
 from unrelu.smooth.run import SmoothRun
 
-__all__ = ["Rows", "find_rows", "measure_gradients", "span_of_rows"]
+__all__ = ["Rows", "Span", "find_rows", "measure_gradients", "span_of_rows"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,17 +65,44 @@ def measure_gradients(run: SmoothRun, points: FloatArray) -> tuple[FloatArray, f
     return gradients[np.isfinite(gradients).all(axis=(1, 2))], error
 
 
-def span_of_rows(run: SmoothRun) -> tuple[FloatArray, FloatArray]:
-    """Return an orthonormal basis of the rows' span, ``(k, d)``, and all singular values.
+@dataclasses.dataclass(frozen=True)
+class Span:
+    """The span of the rows of a hidden layer, as gradients show it.
+
+    Attributes
+    ----------
+    basis
+        Orthonormal rows, ``(n, d)``, strongest first. It goes on beyond ``rank`` with what stands
+        above the noise, but not for sure: a unit that gradients hardly show, or the curvature
+        that differences neglect.
+    rank
+        How many of them are sure.
+    values
+        All singular values of the gradients' differences.
+    gradients
+        Those asked for, ``(points, m, d)``.
+    """
+
+    basis: FloatArray
+    rank: int
+    values: FloatArray
+    gradients: FloatArray
+
+
+def span_of_rows(run: SmoothRun, before: Span | None = None) -> Span:
+    """Return the rows' span; ``before``: with more gradients than those.
 
     Gradients are asked for until the last points did not raise their rank. Every other point
-    lies farther out: units that typical inputs leave on one side show there.
+    lies farther out: units that typical inputs leave on one side show there. And each comes
+    with its mirror image: units that are straight on one side of their hyperplane (ELU) show
+    by a point on either.
     """
     d, m = run.domain.dimension, run.oracle.output_dim
-    gradients = np.empty((0, m, d))
+    gradients = np.empty((0, m, d)) if before is None else before.gradients
     history: list[int] = []
     while True:
-        new, error = measure_gradients(run, run.draw_wide(1 if history else 4))
+        points = run.draw_wide(1 if history else 2)
+        new, error = measure_gradients(run, np.concatenate([points, -points]))
         gradients = np.concatenate([gradients, new])
         if len(gradients) < 2:
             raise ValueError("no gradient could be read at typical inputs")
@@ -87,7 +114,7 @@ def span_of_rows(run: SmoothRun) -> tuple[FloatArray, FloatArray]:
         history.append(rank)
         same = history.count(rank) - 1
         if rank == d or same >= run.config.extra or len(gradients) > 2 * d + run.config.extra:
-            return right[:rank], values
+            return Span(right[values > floor], rank, values, gradients)
 
 
 def _hessians(run: SmoothRun, basis: FloatArray, places: FloatArray) -> tuple[FloatArray, float]:
