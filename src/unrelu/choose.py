@@ -46,7 +46,7 @@ from unrelu._choose_result import (
     with_first_layer,
 )
 from unrelu._random import RandomState, as_generator
-from unrelu._types import AnswerKind
+from unrelu._types import AnswerKind, FloatArray
 from unrelu.core.breakdown import Breakdown, as_breakdown
 from unrelu.core.explain import (
     EXACT,
@@ -55,10 +55,11 @@ from unrelu.core.explain import (
     target_changed,
     told_if_changed,
 )
-from unrelu.core.frame import Framed, find_frame
+from unrelu.core.frame import MOVES, Framed, find_frame, frame_of_network
 from unrelu.core.record import Remembered, remembered
 from unrelu.errors import BudgetExhausted, InvalidInput, OracleError
 from unrelu.lines.facts import Area
+from unrelu.networks import Network
 from unrelu.oracles import as_oracle
 from unrelu.oracles.base import Oracle
 from unrelu.oracles.wrappers import NotProbabilities
@@ -68,8 +69,9 @@ from unrelu.span.algorithm import SpanResult
 
 __all__ = ["DeepSpanResult", "ExtractionPlan", "extract", "plan_extraction"]
 
-UNIT_SIZE = 3000
-"""Inputs of size one that a network found in other units must explain as well."""
+HELD_OUT = 3000
+"""Inputs of size one that a network found in other units must explain as well, and inputs in its
+own units that one found at size one must."""
 
 
 def extract(
@@ -141,13 +143,13 @@ def extract(
     else:
         framed = source if plan.frame is None else Framed(source, plan.frame)
         target = remembered(framed, plan.record)
-    result = _follow(target, plan, stream, meter, provenance)
+    result, network = _follow(target, plan, stream, meter, provenance)
     if not _may_have_units(source, plan, result):
         return result
     try:
         with as_breakdown():
             return _in_units_of_its_own(
-                source, domain, result, (planner, stream), meter, provenance
+                source, domain, plan, (result, network), (planner, stream), meter, provenance
             )
     except (BudgetExhausted, Breakdown, OracleError):
         return dataclasses.replace(result, queries=source.queries)
@@ -159,15 +161,18 @@ def _follow(
     rng: np.random.Generator,
     meter: Progress,
     provenance: Provenance,
-) -> RecoveryResult:
-    """Do what was planned, and what comes next where that fails."""
+) -> tuple[RecoveryResult, Network | None]:
+    """Do what was planned, and what comes next where that fails.
+
+    Returns the network that was found as well, though it be no result.
+    """
     meter.update("plan", 1, 1, plan.reason)
     low, high = plan.queries
     spent = target.allowance.spent
     target.allowance.plan(
         (spent + low, spent + high), settled=plan.diagnosis.hyperplanes is not None
     )
-    chosen, result = _attempts(target, plan, rng, meter, provenance)
+    chosen, result, network = _attempts(target, plan, rng, meter, provenance)
     result = in_its_own_form(result)
     if not result.success and result.status is not Status.BUDGET_EXHAUSTED:
         result = told_if_changed(target, result, plan.diagnosis.noise)
@@ -187,15 +192,18 @@ def _follow(
         provenance=dataclasses.replace(provenance, options={"chosen": chosen}),
         stages=(stage, *result.stages),
     )
-    return result if plan.frame is None else in_its_own_units(result, plan.frame)
+    if plan.frame is None:
+        return result, network
+    outside = None if network is None else plan.frame.network(network)
+    return in_its_own_units(result, plan.frame), outside
 
 
 def _may_have_units(source: Oracle, plan: ExtractionPlan, result: RecoveryResult) -> bool:
-    """Whether inputs in other units may be why nothing was recovered.
+    """Whether inputs may live in other units: nothing was recovered, or not all of it.
 
     Probabilities that are nought and one everywhere look like labels in several columns.
     """
-    if result.copied or result.status is Status.BUDGET_EXHAUSTED or target_changed(result):
+    if result.status is Status.BUDGET_EXHAUSTED or target_changed(result):
         return False
     if not plan.facts.everywhere or plan.frame is not None or source.data is not None:
         return False
@@ -210,43 +218,62 @@ def _may_have_units(source: Oracle, plan: ExtractionPlan, result: RecoveryResult
 def _in_units_of_its_own(
     source: Oracle,
     domain: Area,
-    result: RecoveryResult,
+    plan: ExtractionPlan,
+    found: tuple[RecoveryResult, Network | None],
     generators: tuple[np.random.Generator, np.random.Generator],
     meter: Progress,
     provenance: Provenance,
 ) -> RecoveryResult:
-    """Ask in which units inputs live, and try again there; the old result where that fails."""
+    """Find in which units inputs live, and try again there; the old result where that fails.
+
+    What was recovered must hold there, too.
+    """
     planner, stream = generators
-    with source.stage("units"):
-        frame = find_frame(source, source.input_dim, planner)
-    if frame is None:
-        return dataclasses.replace(result, queries=source.queries)
-    plan, target = make_plan(source, domain, planner, frame)
-    again = _follow(target, plan, stream, meter, provenance)
-    again = _at_unit_size(source, plan, again, stream)
-    best = again if again.copied else dataclasses.replace(result, queries=source.queries)
-    return dataclasses.replace(best, stages=(*result.stages, *again.stages))
+    best, network = found
+    stages = best.stages
+    for _ in range(MOVES):  # a network found in some units tells better ones
+        if network is not None:
+            frame = frame_of_network(network, plan.facts.probabilities, planner)
+        elif best.copied:
+            break
+        else:
+            with source.stage("units"):
+                frame = find_frame(source, source.input_dim, planner)
+        if frame is None:
+            break
+        if best.success:
+            best = _holds_at(
+                source, plan, best, frame.out(stream.standard_normal((HELD_OUT, source.input_dim)))
+            )
+            if best.success:
+                break
+        plan, target = make_plan(source, domain, planner, frame)
+        again, network = _follow(target, plan, stream, meter, provenance)
+        stages = (*stages, *again.stages)
+        if again.copied:
+            x = stream.standard_normal((HELD_OUT, source.input_dim))
+            best = _holds_at(source, plan, again, x)
+            break
+    return dataclasses.replace(best, queries=source.queries, stages=stages)
 
 
-def _at_unit_size(
-    source: Oracle, plan: ExtractionPlan, result: RecoveryResult, rng: np.random.Generator
+def _holds_at(
+    source: Oracle, plan: ExtractionPlan, result: RecoveryResult, x: FloatArray
 ) -> RecoveryResult:
-    """Compare with inputs of size one, too: where inputs live was found by asking, not told."""
+    """Compare at inputs ``(n, d)`` of another size: PARTIAL where the network does not hold."""
     network, certificate = result.network, result.certificate
-    if not result.copied or network is None or certificate is None:
+    if network is None or certificate is None:
         return result
-    x = rng.standard_normal((UNIT_SIZE, source.input_dim))
     with source.stage("certificate"):
         y = source(x)
     answers = "log-odds" if result.findings().log_odds else "values"
     off = np.abs(predicted_answers(network, answers, source.output_dim)(x) - y).max(axis=0)
-    allowed = np.maximum(EXACT * y.std(axis=0), NOISE_MULTIPLE * plan.diagnosis.noise)
-    if (off <= allowed).all():
-        return dataclasses.replace(result, queries=source.queries)
-    message = f"at inputs of size one it is off by {off.max():.2g}. Elsewhere: {result.message}"
-    return dataclasses.replace(
-        result, status=Status.PARTIAL, message=message, queries=source.queries
-    )
+    noise = max(plan.diagnosis.noise, plan.diagnosis.relative_noise * float(np.abs(y).max()))
+    if (off <= np.maximum(EXACT * y.std(axis=0), NOISE_MULTIPLE * noise)).all():
+        return result
+    size = float(np.median(np.linalg.norm(x, axis=1)))
+    message = f"at inputs of size {size:.2g} it is off by {off.max():.2g}. {result.message}"
+    return dataclasses.replace(result, status=Status.PARTIAL, message=message)
 
 
 def _attempts(
@@ -255,8 +282,11 @@ def _attempts(
     rng: np.random.Generator,
     meter: Progress,
     provenance: Provenance,
-) -> tuple[str, RecoveryResult]:
-    """Run offers until one explains the answers; return its method and result."""
+) -> tuple[str, RecoveryResult, Network | None]:
+    """Run offers until one explains the answers; return its method, result and network.
+
+    That is the first that was found where none explains them.
+    """
     facts = dataclasses.replace(plan.facts, record=target.record)
     reasons: list[str] = []
     stages: list[StageReport] = []
@@ -293,8 +323,10 @@ def _attempts(
         stages.extend(result.stages)
         facts = following
     if best is None:
-        return "nothing", nothing_recovered(target, plan, provenance)
-    return best[0], with_first_layer(called_no_network(best[1], facts), facts)
+        return "nothing", nothing_recovered(target, plan, provenance), None
+    networks = [result.network for result in (best[1], *(r for _, r in facts.attempts))]
+    network = next((net for net in networks if net is not None), None)
+    return best[0], with_first_layer(called_no_network(best[1], facts), facts), network
 
 
 def _ends(result: RecoveryResult) -> bool:

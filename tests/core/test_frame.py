@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.special
 
 from unrelu import connect, extract
-from unrelu.core.frame import Frame, Framed, find_frame, frame_of_rows
+from unrelu._choose_plan import make_plan
+from unrelu.choose import _holds_at
+from unrelu.core.frame import Frame, Framed, find_frame, frame_of_network, frame_of_rows
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles import Softmax
 from unrelu.planted import random_network
@@ -107,3 +110,63 @@ def test_probabilities_that_are_sure_of_themselves_at_the_origin():
     assert frame is not None
     # Five decades off at first; what is found covers the distance of the centre, 50 scales.
     assert np.abs(np.log10(frame.scale / scale)).max() < 3.0
+
+
+@pytest.mark.parametrize("width", [6, 40])
+def test_a_network_tells_the_units_of_its_inputs(width):
+    inside = random_network(12, width, 2, rng=width)
+    rng = np.random.default_rng(0)
+    own = Frame(100.0 * rng.standard_normal(12), 10.0 ** rng.uniform(-3.0, 3.0, 12))
+    network = own.network(inside)
+    frame = frame_of_network(network, False, rng)
+    assert frame is not None
+    # Columns of a few Gaussian rows differ in length by a third; the unit of all of them is free.
+    ratio = np.log(frame.scale / own.scale)
+    assert np.abs(ratio - np.median(ratio)).max() < 1.0
+    rows = inside.weights[0] / np.linalg.norm(inside.weights[0], axis=1, keepdims=True)
+    biases = inside.biases[0] / np.linalg.norm(inside.weights[0], axis=1)
+    away = np.abs(own.into(frame.center[None]) @ rows.T + biases)
+    # All hyperplanes pass by, or through, the centre: as near as by the network's own.
+    assert np.median(away) <= np.median(np.abs(biases)) + 1e-6
+
+
+def test_a_network_of_inputs_of_size_one_needs_no_units():
+    rng = np.random.default_rng(0)
+    assert frame_of_network(random_network(12, 8, 1, rng=1), False, rng) is None
+    assert frame_of_network(random_network(12, 8, 3, rng=2), True, rng) is None
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_steep_probability_over_raw_features(seed):
+    """At size one a part of the network is found, and its own units lead to the rest."""
+    inside = random_network(20, 12, 1, rng=seed)
+    rng = np.random.default_rng(seed)
+    frame = Frame(*features(20, rng))
+    gain = 4.0 / inside(rng.standard_normal((1000, 20))).std()
+    steep = ReLUNetwork([inside.weights[0], gain * inside.weights[1]], inside.biases)
+    network = frame.network(steep)
+
+    def target(x):
+        p = scipy.special.expit(network(x))
+        return np.concatenate([1.0 - p, p], axis=1)
+
+    result = extract(connect(target, input_dim=20, output_dim=2), rng=seed)
+    assert result.status is Status.RECOVERED, result.message
+    x = frame.out(rng.standard_normal((1000, 20)))
+    logits = result.network(x)
+    found = scipy.special.expit(logits[:, 1] - logits[:, 0])
+    # Parameters to 1e-9 and better, as in the frame of rows.
+    assert np.abs(found - target(x)[:, 1]).max() < 1e-6
+
+
+def test_what_holds_at_size_one_only_is_no_recovery():
+    truth = random_network(6, 4, 1, rng=0)
+    target = connect(truth)
+    plan, _ = make_plan(target, "all", np.random.default_rng(0))
+    result = extract(target, rng=0)
+    x = np.random.default_rng(1).standard_normal((100, 6))
+    assert _holds_at(target, plan, result, 30.0 * x).status is Status.RECOVERED
+    wrong = ReLUNetwork(truth.weights, [truth.biases[0], truth.biases[1] + 1e-3])
+    other = _holds_at(connect(wrong), plan, result, 30.0 * x)
+    assert other.status is Status.PARTIAL
+    assert "at inputs of size" in other.message

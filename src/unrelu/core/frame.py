@@ -6,9 +6,9 @@ one feature in thousands and the next in thousandths, far from zero. A :class:`F
 written back in the target's units, exactly but for rounding.
 
 Rows like those the model is meant for give a frame (:func:`frame_of_rows`). Without them the
-target itself tells (:func:`find_frame`): how steeply it depends on each input gives the
-units of one input against another's, and where rays from the origin meet its kinks how far
-out all of them lie.
+target itself tells: a network found of it, even in part, has its own (:func:`frame_of_network`);
+else (:func:`find_frame`) how steeply it depends on each input gives the units of one input
+against another's, and where rays from the origin meet its kinks how far out all of them lie.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ import numpy as np
 
 from unrelu._types import FloatArray
 from unrelu.core.answers import between_zero_and_one
-from unrelu.core.noise import AGREES
+from unrelu.core.noise import AGREES, NORMAL_MEDIAN
 from unrelu.networks import Network, ReLUNetwork
 from unrelu.oracles.base import Oracle, Wrapper
 
-__all__ = ["Frame", "Framed", "find_frame", "frame_of_rows"]
+__all__ = ["Frame", "Framed", "find_frame", "frame_of_network", "frame_of_rows"]
 
 REACH = (-4, 6)
 """Decades over sqrt(d) in which a ray is followed."""
@@ -124,6 +124,40 @@ def frame_of_rows(rows: FloatArray) -> Frame:
     # A mean of equal numbers is off by rounding, and so is their deviation.
     rounding = len(rows) * np.finfo(np.float64).eps * np.abs(rows).max(axis=0)
     return Frame(center, np.where(spread > rounding, spread, 1.0), "the rows given")
+
+
+def frame_of_network(network: Network, log_odds: bool, rng: np.random.Generator) -> Frame | None:
+    """Return in which units the inputs of a network live; None where they seem to be one.
+
+    In these every input weighs as much in the first layer as any other. The centre is the point
+    that its hyperplanes pass by; they do so at a distance of one, or, where they all meet there,
+    as far as the origin is. Of ``log_odds``, values at typical inputs differ by one.
+    """
+    size = np.linalg.norm(network.weights[0], axis=1)
+    if not (size > 0).any():
+        return None
+    w, b = ((a[size > 0].T / size[size > 0]).T for a in (network.weights[0], network.biases[0]))
+    d = w.shape[1]
+    units = np.ones(d)
+    for _ in range(MOVES):  # rows of equal length, columns of equal length, in turn
+        rows = w * units
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        units = units * _units(np.linalg.norm(rows, axis=0))
+    length = np.linalg.norm(w * units, axis=1)
+    rows, offsets = w * units / length[:, None], b / length
+    center = np.linalg.lstsq(rows, -offsets, rcond=SHARP)[0]
+    away = float(np.linalg.norm(center)) / math.sqrt(d)
+    if np.log(units).std() <= UNEVEN and away * float(np.median(units)) <= NEAR[1]:
+        return None
+    unit = float(np.median(np.abs(rows @ center + offsets))) / NORMAL_MEDIAN
+    if unit <= SHARP * away:
+        unit = away
+    if log_odds:
+        values = network(units * (center + rng.standard_normal((MOST_PLACES, d))))
+        unit = 1.0 / max(float((values - values[:, :1]).std(axis=0).max()), SHARP)
+        if values.shape[1] == 1:
+            unit = 1.0 / max(float(values.std()), SHARP)
+    return Frame(units * center, units * unit, "the network that was found")
 
 
 def find_frame(
