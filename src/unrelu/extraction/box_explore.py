@@ -139,12 +139,16 @@ class Exploration:
 
     # ------------------------------------------------------------------- start
 
-    def begin(self) -> None:
+    def begin(self, network: ReLUNetwork | None = None) -> None:
         """Measure a first affine function, ask first probes, and say what counts as explained.
 
-        A third of the digits between noise and spread are left for the model's own error.
+        A third of the digits between noise and spread are left for the model's own error. A
+        ``network`` that is known already takes the place of the affine function.
         """
-        self.start()
+        if network is None:
+            self.start()
+        else:
+            self.network = network
         self.probes = self.ask(self.inputs.mixed(_PROBES, self.rng))
         read = np.isfinite(self.probes.deviation)
         self.spread = float(np.std(self.probes.values[read], axis=0).max()) if read.any() else 0.0

@@ -53,13 +53,13 @@ from unrelu.core.run import Run
 from unrelu.extraction.box_explore import Exploration
 from unrelu.extraction.box_fit import fit_all
 from unrelu.extraction.box_points import BoxInputs
-from unrelu.extraction.box_target import RowNoise, measure_noise
+from unrelu.extraction.box_target import measure_noise
 from unrelu.extraction.box_units import network_in, without_skip
 from unrelu.extraction.held_out import compare_held_out
 from unrelu.extraction.two_hidden_answers import Reader, TwoHiddenConfig
 from unrelu.extraction.two_hidden_first import FirstLayer
 from unrelu.extraction.two_hidden_rows import Rows
-from unrelu.extraction.two_hidden_top import TopTarget, balanced_rows, stacked
+from unrelu.extraction.two_hidden_top import TopTarget, balanced_rows, parted, stacked
 from unrelu.networks import ReLUNetwork
 from unrelu.progress import Progress
 from unrelu.result import Certificate, RecoveryResult, Status
@@ -158,18 +158,34 @@ class TwoHiddenRun:
 
     # -------------------------------------------------------------- the rest
 
-    def layers_above(self) -> bool:
-        """Recover the layers above as a network in a box of heights."""
-        config = self.config.above
+    def layers_above(self, failed: FloatArray) -> None:
+        """Recover the layers above as a network in a box of heights.
+
+        Where a network is known that explains all but ``failed`` inputs ``(n, d)``, the search
+        goes on from there: its rows are better than those that crossings gave.
+        """
+        config, known = self.config.above, None
+        if self.network is not None and 2 * len(failed) < config.held_out:
+            self.first.rows, known = parted(self.network)
         inputs = self.reader.draw(10_000)
-        high = np.maximum(self.rows.heights(inputs).max(axis=0), 1.0)
+        high = self.rows.heights(np.concatenate([inputs, failed])).max(axis=0, initial=1.0)
         top = TopTarget(self.reader.read, self.rows, high, self.reader.outputs)
         data = np.clip(top.cube(inputs), 0.0, 1.0)
-        noise = measure_noise(top, self.rng)
-        noise = RowNoise(max(noise.level, self.first.error), noise.size)
+        noise = measure_noise(top, self.rng, single=self.reader.single)
+        if known is None:
+            noise = dataclasses.replace(noise, level=max(noise.level, self.first.error))
         search = Exploration(top, BoxInputs(self.rows.count, data), noise, self.rng)
-        search.begin()
-        done = search.explore(config.probes)
+        if known is not None:
+            start = ReLUNetwork([known.weights[0] * high, known.weights[1]], known.biases,
+                                np.zeros((self.reader.outputs, len(high))))  # fmt: skip
+            search.begin(start)
+            search.take(search.ask(top.cube(failed), keep=False))
+            search.explore(len(search.probes.points))
+            if search.network is start:
+                return
+        else:
+            search.begin()
+            search.explore(config.probes)
         for _ in range(config.rounds):
             before = search.units
             search.balance()
@@ -180,21 +196,23 @@ class TwoHiddenRun:
         above = network_in(search.network, np.zeros(len(high)), high)
         above, _ = without_skip(above, search.relative_error())
         self.network = stacked(self.rows, above, inputs)
-        return done
 
     def fit(self, failed: FloatArray) -> None:
         """Fit all parameters to answers of the run, and fresh ones.
 
-        Fresh inputs are typical ones, and such as switch units that few of them do: those come
-        from many typical inputs, and from the neighbours of ``failed`` ones ``(n, d)``.
+        Fresh inputs are typical ones, such as switch units that few of them do, and neighbours
+        of ``failed`` ones ``(n, d)``: what is seldom on together shows beside them only.
         """
         assert self.network is not None
         wanted = max(300, 4 * self.network.parameters // self.reader.outputs)
-        beside = np.repeat(failed, 1 + wanted // max(len(failed), 1), axis=0)
-        beside = beside + self.reader.draw(len(beside)) * self.rng.uniform(0.0, 0.3)
-        pool = np.concatenate([self.reader.draw(16 * wanted), beside])
+        pool = self.reader.draw(16 * wanted)
+        fresh = pool[balanced_rows(self.network, pool, wanted)]
+        if len(failed):
+            near = np.resize(self.rng.permutation(failed), (wanted // 2, failed.shape[1]))
+            spread = self.rng.uniform(0.0, 0.3, (len(near), 1))
+            fresh = np.concatenate([fresh, near + spread * self.reader.draw(len(near))])
         with self.run.stage("fit"):
-            self.reader.read(pool[balanced_rows(self.network, pool, wanted)])
+            self.reader.read(fresh)
         x, answers = self.recorded(4 * wanted)
         values, deviation = self.reader.judge(answers)
         fine = np.isfinite(deviation)
@@ -233,10 +251,10 @@ class TwoHiddenRun:
         self.run.target.allowance.plan(
             price_two_hidden(self.reader.dimension, self.reader.outputs, k, 4.0 * k)
         )
-        with self.run.stage("layers above"):
-            self.layers_above()
         failed = np.empty((0, self.reader.dimension))
         for last in np.arange(self.config.above.rounds) == self.config.above.rounds - 1:
+            with self.run.stage("layers above"):
+                self.layers_above(failed)
             self.fit(failed)
             result, failed = self.certify()
             if last or (result.success and len(failed) == 0):

@@ -13,7 +13,7 @@ from unrelu._types import FloatArray, IntArray
 from unrelu.extraction.two_hidden_rows import Read, Rows
 from unrelu.networks import ReLUNetwork
 
-__all__ = ["TopTarget", "balanced_rows", "stacked"]
+__all__ = ["TopTarget", "balanced_rows", "parted", "stacked"]
 
 _OFF = 0.25
 """Where units that are off are held, over the deviation of an input's coordinate: beyond what
@@ -61,6 +61,13 @@ def stacked(rows: Rows, top: ReLUNetwork, inputs: FloatArray) -> ReLUNetwork:
         weights[2] = np.column_stack([weights[2], np.eye(m)])
         biases[2] = biases[2] - shift
     return ReLUNetwork(weights, biases)
+
+
+def parted(network: ReLUNetwork) -> tuple[Rows, ReLUNetwork]:
+    """Part a network with two hidden layers into its unit rows and a network of heights."""
+    size = np.linalg.norm(network.weights[0], axis=1)
+    rows = Rows(network.weights[0] / size[:, None], network.biases[0] / size)
+    return rows, ReLUNetwork([network.weights[1] * size, network.weights[2]], network.biases[1:])
 
 
 def balanced_rows(network: ReLUNetwork, pool: FloatArray, count: int) -> IntArray:
