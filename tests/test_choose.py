@@ -137,6 +137,14 @@ def test_two_hidden_layers_behind_a_softmax():
     assert np.abs(apart).max() < 1e-7 * logits.std()
 
 
+def test_a_second_layer_that_a_longer_look_meets_is_recovered():
+    truth = random_network(10, 8, 6, 4, rng=513)
+    result = extract(Softmax(connect(truth)), rng=513)
+    # The first look meets none of it, and on a line its hyperplanes nearly coincide.
+    assert result.stages[0].details["deeper"] == 0
+    assert result.status is Status.RECOVERED, result.message
+
+
 def test_labels_give_a_network_or_the_span():
     truth = random_network(10, 5, 1, rng=0)
     middle = float(np.median(truth(np.random.default_rng(0).standard_normal((1000, 10)))))

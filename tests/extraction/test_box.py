@@ -12,9 +12,11 @@ from unrelu._types import FloatArray
 from unrelu.errors import InvalidInput
 from unrelu.extraction.box import BoxConfig, BoxResult, extract_in_box
 from unrelu.extraction.box_clip import notice_clipping
+from unrelu.extraction.box_explore import Exploration
 from unrelu.extraction.box_points import BoxInputs
-from unrelu.extraction.box_target import read_probabilities
+from unrelu.extraction.box_target import BoxTarget, RowNoise, read_probabilities
 from unrelu.extraction.box_units import affine, folded, merged, network_in, with_unit
+from unrelu.lines.domains import as_domain
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles import connect
 from unrelu.result import Status
@@ -201,6 +203,24 @@ def test_folding_and_merging_keep_the_function() -> None:
     assert len(tidy.biases[0]) == 1
     x = rng.random((100, 4))
     assert np.allclose(tidy(x), net(x), atol=1e-12)  # sums of numbers up to 40
+
+
+def test_a_known_unit_with_wrong_outputs_is_mended() -> None:
+    truth, rng = planted(2, m=1), np.random.default_rng(0)
+    oracle = connect(truth, input_dim=8, output_dim=1)
+    box = BoxTarget(oracle, as_domain((0.0, 1.0), 8), probabilities=False, single=False)
+    search = Exploration(box, BoxInputs(8), RowNoise(1e-15, 1.0), rng)
+    search.begin()
+    # All units are known, and one has other outputs: all probes on its far side disagree, too
+    # many and by too much for a fit to take them in.
+    known = ReLUNetwork(truth.weights, truth.biases, np.zeros((1, 8)))
+    outputs = truth.weights[1] * np.where(np.arange(6) == 3, 1.5, 1.0)
+    search.network = ReLUNetwork([truth.weights[0], outputs], truth.biases, known.skip)
+    assert search.explore(200)
+    assert search.units == 6
+    x = rng.random((200, 8))
+    # 1e-15 times what counts as explained, a third of the digits
+    assert np.abs(search.network(x) - known(x)).max() < 1e-9
 
 
 @pytest.mark.parametrize("precise", [True, False])

@@ -9,8 +9,8 @@ from unrelu import planted
 from unrelu._types import FloatArray
 from unrelu.extraction.two_hidden import TwoHiddenConfig, extract_two_hidden
 from unrelu.extraction.two_hidden_lines import Segments, find_traces, line_kinks
-from unrelu.extraction.two_hidden_rows import Rows, missing_change, turn_rows
-from unrelu.extraction.two_hidden_top import TopTarget, stacked
+from unrelu.extraction.two_hidden_rows import Rows, missing_change, sharpen_rows, turn_rows
+from unrelu.extraction.two_hidden_top import TopTarget, balanced_rows, stacked
 from unrelu.networks import ReLUNetwork
 from unrelu.oracles import connect
 from unrelu.result import Status
@@ -65,12 +65,49 @@ def test_signs_and_missing_rows_show_on_off_sides() -> None:
     net = planted.random_network(8, 6, 5, 2, rng=0)
     rows = _rows(net)
     flipped = Rows(-rows.weights, -rows.biases)
-    turned, error = turn_rows(_read(net), flipped, np.random.default_rng(0))
+    turned, error, left = turn_rows(_read(net), flipped, np.random.default_rng(0))
     assert np.allclose(turned.weights, rows.weights)
     assert error < 1e-12  # nothing changes on an off side but by rounding
+    assert left < 1e-10
     assert missing_change(_read(net), rows, np.random.default_rng(1)) < 1e-10
     fewer = rows.kept(np.arange(6) != 2)
     assert missing_change(_read(net), fewer, np.random.default_rng(1)) > 1e-3
+    assert turn_rows(_read(net), fewer, np.random.default_rng(1))[2] > 1e-3
+
+
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_a_row_is_sharpened_although_other_kinks_are_in_the_way(seed: int) -> None:
+    net = planted.random_network(10, 8, 8, 1, rng=seed)
+    rows, rng = _rows(net), np.random.default_rng(seed)
+    turned = rows.weights[0] + 1e-3 * rng.standard_normal(10)
+    turned /= np.linalg.norm(turned)
+    # Nothing is known of the others: with one output no answer tells that a crossing is spoilt.
+    rough = Rows(turned[None], rows.biases[:1])
+    found, seen = sharpen_rows(_read(net), rough, rng, only=0, off=3e-3)
+    assert seen > 0.6
+    # answers without noise, but kinks within a step of each other move a crossing a little
+    assert np.abs(found.weights[0] - rows.weights[0]).max() < 1e-8
+
+
+def test_a_hyperplane_of_the_second_layer_is_no_row() -> None:
+    net = planted.random_network(10, 8, 8, 1, rng=0)
+    rng = np.random.default_rng(0)
+    row = rng.standard_normal(10)
+    rows = Rows((row / np.linalg.norm(row))[None], np.zeros(1))
+    assert sharpen_rows(_read(net), rows, rng, only=0)[1] == 0.0
+
+
+def test_inputs_of_the_fit_switch_units_that_few_inputs_do() -> None:
+    net = planted.random_network(6, 4, 5, 1, rng=3)
+    heights = lambda x: np.maximum(x @ net.weights[0].T + net.biases[0], 0.0)  # noqa: E731
+    pool = np.random.default_rng(0).standard_normal((20_000, 6))
+    level = heights(pool) @ net.weights[1][0]
+    biases = [net.biases[0], net.biases[1].copy(), net.biases[2]]
+    biases[1][0] = -np.quantile(level, 0.997)  # on at three of a thousand
+    rare = ReLUNetwork(net.weights, biases)
+    chosen = pool[balanced_rows(rare, pool, 400)]
+    assert len(chosen) == 400
+    assert np.count_nonzero(heights(chosen) @ rare.weights[1][0] + biases[1][0] > 0) >= 10
 
 
 def test_the_layers_above_are_a_function_of_heights() -> None:
@@ -106,9 +143,9 @@ def test_a_budget_ends_it() -> None:
     assert result.queries.total <= 900
 
 
-@pytest.mark.slow
-def test_single_precision_end_to_end() -> None:
-    truth = planted.random_network(10, 10, 10, 1, rng=1)
+@pytest.mark.parametrize("seed", [601, 604, 617])
+def test_single_precision_end_to_end(seed: int) -> None:
+    truth = planted.random_network(10, 10, 10, 1, rng=seed)
 
     def single(x: FloatArray) -> FloatArray:
         h = x.astype(np.float32)
@@ -117,9 +154,11 @@ def test_single_precision_end_to_end() -> None:
             h = h if i == 2 else np.maximum(h, 0)
         return h
 
-    result = extract_two_hidden(connect(single, input_dim=10, output_dim=1), rng=1)
+    result = extract_two_hidden(connect(single, input_dim=10, output_dim=1), rng=seed)
+    assert result.status is Status.RECOVERED, result.message
     assert result.network is not None
     x = np.random.default_rng(0).standard_normal((2000, 10))
     error = np.abs(truth(x) - result.network(x)).max() / truth(x).std()
-    # Noise of 1.5e-7, 30 of which are allowed
-    assert not result.success or error < 1e-4
+    # noise of 1.5e-7 of the spread, of which 30 deviations are allowed, and where a unit is
+    # seldom on more
+    assert error < 2e-5

@@ -168,7 +168,9 @@ def _two(
         longer = FirstLookConfig(fewest=FirstLookConfig().most)
         look = follow_hyperplanes(target, facts.diagnosis, rng, longer)
     if look is not None and look.deeper:
-        return dataclasses.replace(result, message=f"{look}: more than one hidden layer")
+        # Of one hidden layer it would be ill-conditioned; of more, nothing is known yet.
+        message = f"{look}: more than one hidden layer"
+        return dataclasses.replace(result, status=Status.PARTIAL, message=message)
     again = attempt(TwoLayerConfig())
     return dataclasses.replace(again, stages=(*result.stages, *again.stages))
 

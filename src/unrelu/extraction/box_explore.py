@@ -24,7 +24,9 @@ from unrelu.extraction.box_units import (
     audible,
     bend,
     folded,
+    joined,
     merged,
+    normalised,
     term_size,
     with_unit,
     without_unit,
@@ -137,12 +139,16 @@ class Exploration:
 
     # ------------------------------------------------------------------- start
 
-    def begin(self) -> None:
+    def begin(self, network: ReLUNetwork | None = None) -> None:
         """Measure a first affine function, ask first probes, and say what counts as explained.
 
-        A third of the digits between noise and spread are left for the model's own error.
+        A third of the digits between noise and spread are left for the model's own error. A
+        ``network`` that is known already takes the place of the affine function.
         """
-        self.start()
+        if network is None:
+            self.start()
+        else:
+            self.network = network
         self.probes = self.ask(self.inputs.mixed(_PROBES, self.rng))
         read = np.isfinite(self.probes.deviation)
         self.spread = float(np.std(self.probes.values[read], axis=0).max()) if read.any() else 0.0
@@ -194,7 +200,7 @@ class Exploration:
                 continue
             chosen, outcome = self.step(miss, bad)
             self.counts[outcome] = self.counts.get(outcome, 0) + 1
-            if outcome == "unit":
+            if outcome in ("unit", "mended unit"):
                 aside[:], fits = False, 0
             elif outcome in _MISFIT and fits < _FITS:
                 fits += 1
@@ -227,19 +233,32 @@ class Exploration:
         star = measure_star(self.residual, good, bad, kink, self.slack)
         if star is None:
             return "no star"
-        if self.known(star):
-            return "known unit"  # the star's answers correct it in the next fit
-        self.network = with_unit(self.network, *star.unit())
+        near = self.known(star)
+        before, old = self.explained(), self.network
+        network = with_unit(normalised(old), *star.unit())
+        if near is not None:  # its outputs are wrong by what the star shows
+            network = joined(network, self.units, near)
         rows = self.nearly_explained(3.0)
-        self.network = fit_outputs(self.network, rows.points, rows.values, rows.deviation)
-        return "unit"
+        fitted = fit_outputs(network, rows.points, rows.values, rows.deviation)
+        counts = []
+        for self.network in (network, fitted):
+            counts.append(self.explained())
+        self.network = fitted if counts[1] >= counts[0] else network
+        if near is None:
+            return "unit"
+        if max(counts) > before:
+            return "mended unit"
+        self.network = old
+        return "known unit"
 
-    def known(self, star: Star) -> bool:
-        """Whether a star shows a known unit again, whose slopes are wrong."""
+    def known(self, star: Star) -> int | None:
+        """Return the known unit that a star shows again, or None."""
         row, bias, _ = star.unit()
-        mine = np.column_stack([self.network.weights[0], self.network.biases[0]])
+        known = normalised(self.network)
+        mine = np.column_stack([known.weights[0], known.biases[0]])
         apart = [np.linalg.norm(mine - s * np.append(row, bias), axis=1) for s in (1.0, -1.0)]
-        return bool(np.min(apart, initial=np.inf) <= SAME)
+        nearest = np.min(apart, axis=0)
+        return int(np.argmin(nearest)) if np.min(nearest, initial=np.inf) <= SAME else None
 
     # --------------------------------------------------------------------- fit
 

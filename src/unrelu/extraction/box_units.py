@@ -13,6 +13,7 @@ __all__ = [
     "audible",
     "bend",
     "folded",
+    "joined",
     "merged",
     "network_in",
     "normalised",
@@ -128,30 +129,32 @@ def folded(network: ReLUNetwork, least: float) -> ReLUNetwork:
     return _kept(moved, ~on & (high > least))
 
 
-def merged(network: ReLUNetwork, apart: float) -> ReLUNetwork:
-    """Join units whose hyperplanes lie closer than ``apart`` (unit rows, biases included).
+def joined(network: ReLUNetwork, i: int, j: int) -> ReLUNetwork:
+    """Join unit i to unit j, whose hyperplane is the same (unit rows).
 
     ``u relu(-z) = u relu(z) - u z``: two units that face each other differ by a linear part.
     """
+    (rows, outputs), (biases, constant) = network.weights, network.biases
+    outputs, linear = outputs.copy(), network.skip
+    assert linear is not None
+    if rows[i] @ rows[j] < 0:
+        linear = linear - np.outer(outputs[:, i], rows[j])
+        constant = constant - outputs[:, i] * biases[j]
+    outputs[:, j] += outputs[:, i]
+    whole = ReLUNetwork([rows, outputs], [biases, constant], linear)
+    return _kept(whole, np.arange(len(rows)) != i)
+
+
+def merged(network: ReLUNetwork, apart: float) -> ReLUNetwork:
+    """Join units whose hyperplanes lie closer than ``apart`` (unit rows, biases included)."""
     network = normalised(network)
-    rows = np.column_stack([network.weights[0], network.biases[0]])
-    outputs, constant = network.weights[1].copy(), network.biases[1].copy()
-    assert network.skip is not None
-    linear = network.skip.copy()
-    keep = np.ones(len(rows), dtype=bool)
-    for i in range(len(rows)):
-        for j in range(i):
-            sign = 1.0 if network.weights[0][i] @ network.weights[0][j] > 0 else -1.0
-            if not keep[j] or np.linalg.norm(rows[i] - sign * rows[j]) > apart:
-                continue
-            if sign < 0:
-                linear -= np.outer(outputs[:, i], network.weights[0][j])
-                constant -= outputs[:, i] * network.biases[0][j]
-            outputs[:, j] += outputs[:, i]
-            keep[i] = False
-            break
-    joined = ReLUNetwork([network.weights[0], outputs], [network.biases[0], constant], linear)
-    return _kept(joined, keep)
+    for i in reversed(range(len(network.biases[0]))):
+        rows = np.column_stack([network.weights[0], network.biases[0]])
+        sides = np.sign(network.weights[0][:i] @ network.weights[0][i])
+        near = np.linalg.norm(rows[i] - sides[:, None] * rows[:i], axis=1) <= apart
+        if near.any():
+            network = joined(network, i, int(np.argmax(near)))
+    return network
 
 
 def network_in(network: ReLUNetwork, low: FloatArray, high: FloatArray) -> ReLUNetwork:

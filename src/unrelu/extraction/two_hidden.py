@@ -46,19 +46,20 @@ import numpy as np
 
 from unrelu._random import RandomState
 from unrelu._types import AnswerKind, FloatArray
-from unrelu.core.explain import explained
+from unrelu.core.explain import contradictions_of, explained
+from unrelu.core.fit import FitConfig
 from unrelu.core.price import Price
 from unrelu.core.run import Run
 from unrelu.extraction.box_explore import Exploration
 from unrelu.extraction.box_fit import fit_all
 from unrelu.extraction.box_points import BoxInputs
-from unrelu.extraction.box_target import RowNoise, measure_noise
+from unrelu.extraction.box_target import measure_noise
 from unrelu.extraction.box_units import network_in, without_skip
 from unrelu.extraction.held_out import compare_held_out
 from unrelu.extraction.two_hidden_answers import Reader, TwoHiddenConfig
 from unrelu.extraction.two_hidden_first import FirstLayer
-from unrelu.extraction.two_hidden_rows import Rows, turn_rows
-from unrelu.extraction.two_hidden_top import TopTarget, stacked
+from unrelu.extraction.two_hidden_rows import Rows
+from unrelu.extraction.two_hidden_top import TopTarget, balanced_rows, parted, stacked
 from unrelu.networks import ReLUNetwork
 from unrelu.progress import Progress
 from unrelu.result import Certificate, RecoveryResult, Status
@@ -149,7 +150,6 @@ class TwoHiddenRun:
         self.reader = Reader(run)
         self.first = FirstLayer(self.reader, config)
         self.network: ReLUNetwork | None = None
-        self.row_error = 0.0
 
     @property
     def rows(self) -> Rows:
@@ -158,18 +158,34 @@ class TwoHiddenRun:
 
     # -------------------------------------------------------------- the rest
 
-    def layers_above(self) -> bool:
-        """Recover the layers above as a network in a box of heights."""
-        config = self.config.above
+    def layers_above(self, failed: FloatArray) -> None:
+        """Recover the layers above as a network in a box of heights.
+
+        Where a network is known that explains all but ``failed`` inputs ``(n, d)``, the search
+        goes on from there: its rows are better than those that crossings gave.
+        """
+        config, known = self.config.above, None
+        if self.network is not None and 2 * len(failed) < config.held_out:
+            self.first.rows, known = parted(self.network)
         inputs = self.reader.draw(10_000)
-        high = np.maximum(self.rows.heights(inputs).max(axis=0), 1.0)
+        high = self.rows.heights(np.concatenate([inputs, failed])).max(axis=0, initial=1.0)
         top = TopTarget(self.reader.read, self.rows, high, self.reader.outputs)
         data = np.clip(top.cube(inputs), 0.0, 1.0)
-        noise = measure_noise(top, self.rng)
-        noise = RowNoise(max(noise.level, self.row_error), noise.size)
+        noise = measure_noise(top, self.rng, single=self.reader.single)
+        if known is None:
+            noise = dataclasses.replace(noise, level=max(noise.level, self.first.error))
         search = Exploration(top, BoxInputs(self.rows.count, data), noise, self.rng)
-        search.begin()
-        done = search.explore(config.probes)
+        if known is not None:
+            start = ReLUNetwork([known.weights[0] * high, known.weights[1]], known.biases,
+                                np.zeros((self.reader.outputs, len(high))))  # fmt: skip
+            search.begin(start)
+            search.take(search.ask(top.cube(failed), keep=False))
+            search.explore(len(search.probes.points))
+            if search.network is start:
+                return
+        else:
+            search.begin()
+            search.explore(config.probes)
         for _ in range(config.rounds):
             before = search.units
             search.balance()
@@ -180,31 +196,46 @@ class TwoHiddenRun:
         above = network_in(search.network, np.zeros(len(high)), high)
         above, _ = without_skip(above, search.relative_error())
         self.network = stacked(self.rows, above, inputs)
-        return done
 
-    def fit(self) -> None:
-        """Fit all parameters to answers of the whole run, and fresh ones."""
+    def fit(self, failed: FloatArray) -> None:
+        """Fit all parameters to answers of the run, and fresh ones.
+
+        Fresh inputs are typical ones, such as switch units that few of them do, and neighbours
+        of ``failed`` ones ``(n, d)``: what is seldom on together shows beside them only.
+        """
         assert self.network is not None
-        wanted = 4 * self.network.parameters // self.reader.outputs
+        wanted = max(300, 4 * self.network.parameters // self.reader.outputs)
+        pool = self.reader.draw(16 * wanted)
+        fresh = pool[balanced_rows(self.network, pool, wanted)]
+        if len(failed):
+            near = np.resize(self.rng.permutation(failed), (wanted // 2, failed.shape[1]))
+            spread = self.rng.uniform(0.0, 0.3, (len(near), 1))
+            fresh = np.concatenate([fresh, near + spread * self.reader.draw(len(near))])
         with self.run.stage("fit"):
-            self.reader.read(self.reader.draw(max(wanted, 300)))
-        x, answers = self.recorded(3 * wanted + 300)
+            self.reader.read(fresh)
+        x, answers = self.recorded(4 * wanted)
         values, deviation = self.reader.judge(answers)
         fine = np.isfinite(deviation)
         x, values, deviation = x[fine], values[fine], deviation[fine]
-        for factor in (30.0, 1.0):
+        off = np.abs(values - self.network(x)).max(axis=1) / deviation
+        far = max(1.0, float(off.max()) / FitConfig.outlier)
+        for factor in (far, np.sqrt(far), 1.0):
             self.network = fit_all(self.network, x, values, factor * deviation)
 
     def recorded(self, most: int) -> tuple[FloatArray, FloatArray]:
-        """Return answers of the run: the latest, and others drawn from all."""
+        """Return answers of the run: those that the network misses, the latest, and others."""
+        assert self.network is not None
         batches = [b for b in self.run.target.record.batches() if b.stage != "certificate"]
         x = np.concatenate([b.points for b in batches])
         y = np.concatenate([b.answers for b in batches])
         if len(x) <= most:
             return x, y
-        late = len(x) - most // 2
-        chosen = np.append(self.rng.permutation(late)[: most - most // 2], np.arange(late, len(x)))
-        return x[chosen], y[chosen]
+        values, deviation = self.reader.judge(y)
+        off = np.abs(values - self.network(x)).max(axis=1) / deviation
+        first = self.rng.permutation(len(x))
+        first = first[np.argsort(~(off[first] > self.config.above.accept), kind="stable")]
+        late = np.arange(len(x) - most // 2, len(x))
+        return x[chosen := np.union1d(first[: most // 2], late)], y[chosen]
 
     def searched(self) -> TwoHiddenResult:
         """Run all stages."""
@@ -216,25 +247,26 @@ class TwoHiddenRun:
                 f"{self.reader.dimension} inputs; this method needs one or more, and no more "
                 "than inputs. Try extract_three_layer, or learn_from_queries",
             )
-        with self.run.stage("signs"):
-            self.first.rows, self.row_error = turn_rows(self.reader.read, self.rows, self.rng)
         k = float(self.rows.count)
         self.run.target.allowance.plan(
             price_two_hidden(self.reader.dimension, self.reader.outputs, k, 4.0 * k)
         )
-        with self.run.stage("layers above"):
-            self.layers_above()
-        result = self.result(Status.PARTIAL, "not certified")
-        for _ in range(self.config.above.rounds):
-            self.fit()
-            result = self.certify()
-            if result.success or result.status is Status.APPROXIMATED:
-                return result
+        failed = np.empty((0, self.reader.dimension))
+        for last in np.arange(self.config.above.rounds) == self.config.above.rounds - 1:
+            with self.run.stage("layers above"):
+                self.layers_above(failed)
+            self.fit(failed)
+            result, failed = self.certify()
+            if last or (result.success and len(failed) == 0):
+                break
             self.run.target.meter.rebook("certificate", "fit", self.run.stages[-1].queries)
         return result
 
-    def certify(self) -> TwoHiddenResult:
-        """Compare with fresh answers at typical inputs, some of them wider."""
+    def certify(self) -> tuple[TwoHiddenResult, FloatArray]:
+        """Compare with fresh answers at typical inputs, some of them wider.
+
+        Returns also inputs at which answers of the run disagree.
+        """
         assert self.network is not None
         config = self.config.above
         x = self.reader.draw(config.held_out)
@@ -242,25 +274,27 @@ class TwoHiddenRun:
         with self.run.stage("certificate"):
             x, values, deviation = self.reader.read(x)
         if not np.isfinite(deviation).any():
-            return self.result(Status.NUMERICAL_FAILURE, "no held-out answer can be read")
+            return self.result(Status.NUMERICAL_FAILURE, "no held-out answer can be read"), x
         predicted = self.network(x)
         over = np.abs(values - predicted).max(axis=1) > config.accept * deviation
         seen = compare_held_out(values, predicted, deviation, over)
         if seen.over.any():
-            return self.result(
+            result = self.result(
                 Status.PARTIAL,
                 f"{int(seen.over.sum())} of {seen.certificate.samples} held-out inputs deviate by "
                 f"up to {float(seen.off[seen.over].max()):.2g}, where "
                 f"{seen.certificate.tolerance:.2g} was expected; try another seed",
                 seen.certificate,
             )
+            return result, x[seen.over]
         message = f"hidden layers {'-'.join(map(str, self.network.hidden_widths))}; "
         message += str(seen.certificate)
-        if seen.exact:
-            return self.result(Status.RECOVERED, message, seen.certificate)
-        return self.result(
-            Status.APPROXIMATED, f"{message}; the answers are coarse", seen.certificate
-        )
+        if not seen.exact:
+            message += "; the answers are coarse"
+            return self.result(Status.APPROXIMATED, message, seen.certificate), x[:0]
+        result = self.result(Status.RECOVERED, message, seen.certificate)
+        found = contradictions_of(self.run.target, result, result.answers)
+        return result, found.points.reshape(-1, self.reader.dimension)
 
     def result(
         self, status: Status, message: str, certificate: Certificate | None = None

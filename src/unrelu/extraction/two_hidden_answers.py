@@ -66,7 +66,7 @@ class Reader:
             found, seen = look_for_probabilities(self.target, self.draw, ways_out=())
             self.probabilities = answers == "probabilities" or (answers == "auto" and found)
             self.single = is_single(seen)
-            self.noise = measure_noise(_Around(self), self.rng)
+            self.noise = measure_noise(_Around(self), self.rng, single=self.single)
             details |= {"noise": self.noise.level, "float32": self.single}
 
 

@@ -9,18 +9,16 @@ from unrelu._types import FloatArray
 from unrelu.extraction.two_hidden_answers import Reader, TwoHiddenConfig
 from unrelu.extraction.two_hidden_lines import Segments, Trace, find_traces, line_kinks
 from unrelu.extraction.two_hidden_rows import (
-    CLOSE,
+    SHOWN,
     Rows,
     measure_normal,
     missing_change,
     sharpen_rows,
+    turn_rows,
 )
 
 __all__ = ["FirstLayer"]
 
-_SHOWN = 0.6
-"""Part of the places on a hyperplane where a first-layer unit shows; elsewhere all that it feeds
-is off, or another kink is near. A second-layer unit's hyperplane goes on in its region only."""
 _NEARLY_STILL = 0.02
 _STILL = 1e-3
 """Change on units' off sides over that on their on sides up to which no row is missing: before
@@ -35,11 +33,13 @@ class FirstLayer:
     def __init__(self, reader: Reader, config: TwoHiddenConfig) -> None:
         self.reader, self.config, self.rng = reader, config, reader.rng
         self.rows = Rows(np.empty((0, reader.dimension)), np.empty(0))
+        self.error = 0.0  # of values, by errors of rows
 
     def find(self) -> bool:
         """Look at planes until no row is missing; False if planes end before.
 
-        Along ``W^+ e_j`` on the off side of unit j nothing changes, if all rows are known.
+        Along ``W^+ e_j`` on the off side of unit j nothing changes, if all rows are known. A few
+        units tell that most are; all of them are asked then, and their signs come with it.
         """
         config, quiet = self.config, 0
         for _ in range(config.planes):
@@ -50,14 +50,25 @@ class FirstLayer:
                 new = sum(self.take_trace(t, plane, base, segments, step) for t in traces)
             details |= {"traces": len(traces), "new rows": new}
             quiet = 0 if new else quiet + 1
-            if self.rows.count and self.left() < _NEARLY_STILL:
+            left = self.left() if self.rows.count else 1.0
+            if _STILL <= left < _NEARLY_STILL:
                 self.sharpen()
-                if self.left() < _STILL:
-                    return True
+                left = self.left()
+            if left < _STILL and self.turn() < _STILL:
+                return True
+        if self.rows.count:
+            self.turn()
         return False
 
+    def turn(self) -> float:
+        """Turn rows to where their units are on; returns how much changes on off sides."""
+        with self.reader.run.stage("signs") as details:
+            self.rows, self.error, left = turn_rows(self.reader.read, self.rows, self.rng)
+            details["left"] = left
+        return left
+
     def left(self) -> float:
-        """Return how much changes where nothing does if all rows are known."""
+        """Return how much changes on off sides of a few units: nothing if all rows are known."""
         with self.reader.run.stage("signs") as details:
             details["left"] = missing_change(self.reader.read, self.rows, self.rng)
         return float(details["left"])
@@ -119,9 +130,12 @@ class FirstLayer:
         found = measure_normal(self.reader.read, trace, plane, places, step)
         if found is None:
             return False
-        trial = self.rows.with_row(*found)
-        trial, seen = sharpen_rows(self.reader.read, trial, self.rng, only=trial.count - 1)
-        if seen < _SHOWN:
+        row, bias, off = found
+        trial = self.rows.with_row(row, bias)
+        trial, seen = sharpen_rows(
+            self.reader.read, trial, self.rng, only=trial.count - 1, off=off
+        )
+        if seen < SHOWN:
             return False
         if self.rows.apart(trial, trial.count - 1) < _SAME:
             return False
@@ -133,11 +147,9 @@ class FirstLayer:
         with self.reader.run.stage("crossings") as details:
             keep = np.ones(self.rows.count, dtype=bool)
             for j in range(self.rows.count):
-                self.rows, seen = sharpen_rows(
-                    self.reader.read, self.rows, self.rng, only=j, reach=CLOSE
-                )
+                self.rows, seen = sharpen_rows(self.reader.read, self.rows, self.rng, only=j)
                 keep[j] = (
-                    seen >= _SHOWN
+                    seen >= SHOWN
                     and self.rows.kept(keep & (np.arange(len(keep)) < j)).apart(self.rows, j)
                     > _SAME
                 )

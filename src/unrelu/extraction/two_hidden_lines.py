@@ -13,7 +13,7 @@ import numpy as np
 
 from unrelu._types import BoolArray, FloatArray, IntArray
 
-__all__ = ["Segments", "Trace", "find_traces", "line_kinks"]
+__all__ = ["NEAR", "Segments", "Trace", "find_traces", "line_kinks"]
 
 _STRAIGHT = 12.0
 """Deviations of a second difference (which has 2.4 times an answer's) that are still noise."""
@@ -86,8 +86,8 @@ positions good to 1e-5 of it about one false line is met a plane; its normals te
 _SHARE = 0.4
 """Part of the lines that cross a trace which must show it: where all that a unit feeds is off,
 or another kink is near, it is not seen."""
-_NEAR = 6.0
-"""Deviations of a position by which a kink may lie off a trace."""
+NEAR = 6.0
+"""Deviations of a position by which a kink may lie off a trace or a hyperplane."""
 _GRAZING = 0.1
 """Sine of the angle below which a segment crosses a trace too flatly to tell."""
 
@@ -141,7 +141,7 @@ class Segments:
             left = np.maximum(right - 1, 0)
             near = np.where(np.abs(at[left] - t) < np.abs(at[right] - t), left, right)
             with np.errstate(divide="ignore", invalid="ignore"):
-                allowed = _NEAR * (doubt[near] + doubts / np.abs(along))
+                allowed = NEAR * (doubt[near] + doubts / np.abs(along))
             hit = chance[:, line] & (np.abs(at[near] - t) <= allowed)
             member[hit, line] = near[hit]
         return member, chance

@@ -7,13 +7,14 @@ from collections.abc import Callable
 
 import numpy as np
 import scipy.linalg
+import scipy.optimize
+import scipy.sparse
 
 from unrelu._types import BoolArray, FloatArray
-from unrelu.extraction.two_hidden_lines import Trace
+from unrelu.extraction.two_hidden_lines import NEAR, Trace
 
 __all__ = [
-    "CLOSE",
-    "WIDE",
+    "SHOWN",
     "Rows",
     "measure_normal",
     "missing_change",
@@ -45,6 +46,13 @@ class Rows:
         """Return these and one more."""
         return Rows(np.vstack([self.weights, weights]), np.append(self.biases, bias))
 
+    def with_turned(self, j: int, weights: FloatArray, bias: float) -> Rows:
+        """Return these with row j replaced."""
+        own = np.arange(self.count) == j
+        return Rows(
+            np.where(own[:, None], weights, self.weights), np.where(own, bias, self.biases)
+        )
+
     def apart(self, others: Rows, j: int) -> float:
         """Return how far row j of others is from the nearest of these, either way round."""
         if self.count == 0:
@@ -65,22 +73,26 @@ _AXES = 0.2
 """Distance from a trace at which gradients beside it are measured, over the line's step, and
 their own steps over that: the plane shows a small part of a normal, so that other directions
 lead across the hyperplane sooner."""
-_CROSSINGS = 2.0
-"""Crossings measured for a row, over its parameters; a quarter of them may be spoilt."""
-_REWEIGHTED = 12
-"""Least-squares fits of a hyperplane, crossings far off counting less each time."""
-WIDE, CLOSE = 0.03, 0.005
-"""Steps of a crossing, over the deviation of an input's coordinate: for a row that is known
-roughly, and for one that is known well. Positions are as exact with short steps, and fewer other
-kinks are in the way."""
+_SPARE = 4
+"""Crossings that must agree with a row beside as many as it has parameters; twice as many are
+measured."""
+_PASSES = 4
+"""Times that they are measured at most, each time with shorter steps: fewer are spoilt then."""
+SHOWN = 0.6
+"""Part of the places on a hyperplane where a first-layer unit shows; elsewhere all that it feeds
+is off, or another kink is near. A second-layer unit's hyperplane goes on in its region only."""
+CLOSE, WIDE = 0.005, 0.03
+"""Least and longest steps of a crossing, over the deviation of an input's coordinate. Positions
+are as exact with short steps, and fewer other kinks are in the way: no longer than needed."""
 
 
 def measure_normal(
     read: Read, trace: Trace, plane: FloatArray, places: FloatArray, step: float
-) -> tuple[FloatArray, float] | None:
+) -> tuple[FloatArray, float, float] | None:
     """Measure the normal of a trace at places on it; None where no two agree.
 
     A first-layer unit has one normal everywhere. A second-layer unit's depends on the place.
+    Returns the row, its bias, and by how much the two normals differ.
 
     Parameters
     ----------
@@ -102,10 +114,11 @@ def measure_normal(
         if np.linalg.norm(flat / np.linalg.norm(flat) - trace.normal) > _AGREE:
             continue  # another unit was in the way, or this is none
         for other in found:
-            if np.linalg.norm(normal - other) <= _AGREE:
+            apart = float(np.linalg.norm(normal - other))
+            if apart <= _AGREE:
                 mean = normal + other
                 mean /= np.linalg.norm(mean)
-                return mean, -float(mean @ places.mean(axis=0))
+                return mean, -float(mean @ places.mean(axis=0)), apart
         found.append(normal)
     return None
 
@@ -131,27 +144,32 @@ def _jump(read: Read, place: FloatArray, across: FloatArray, step: float) -> Flo
 
 
 def sharpen_rows(
-    read: Read, rows: Rows, rng: np.random.Generator, *, only: int, reach: float = WIDE
+    read: Read, rows: Rows, rng: np.random.Generator, *, only: int, off: float = 0.0
 ) -> tuple[Rows, float]:
     """Fit one hyperplane to many places where the function bends across it.
 
-    ``reach`` is the longest step across it.
+    ``off`` is a rough deviation of typical inputs' distances from it as it is known.
 
     Returns
     -------
     rows, seen
         And the part of places tried where it showed: few for one that is none.
     """
-    places, steps = _roomy_places(rows, only, reach, rng)
-    offsets, doubts, fine = _crossings(read, places, rows.weights[only], steps)
-    seen = float(np.mean(fine))
-    if np.count_nonzero(fine) < rows.weights.shape[1] + 1:
-        return rows, seen
-    weights, biases = rows.weights.copy(), rows.biases.copy()
-    weights[only], biases[only] = _regress(
-        rows.weights[only], rows.biases[only], places[fine], offsets[fine], doubts[fine]
-    )
-    return Rows(weights, biases), seen
+    reach = float(np.clip(8.0 * off, CLOSE, WIDE))
+    points, doubts, tried = np.empty((0, rows.weights.shape[1])), np.empty(0), 0
+    for _ in range(_PASSES):
+        places, steps = _roomy_places(rows, only, reach, rng)
+        found = _crossings(read, places, rows.weights[only], steps)
+        tried += len(places)
+        points = np.concatenate([points, found.points[found.fine]])
+        doubts = np.append(doubts, found.doubts[found.fine])
+        if len(points) < SHOWN * tried:
+            break
+        weights, bias, sharp = _regress(rows.weights[only], points, doubts)
+        if sharp:
+            return rows.with_turned(only, weights, bias), len(points) / tried
+        reach /= 2.0
+    return rows, 0.0
 
 
 def _roomy_places(
@@ -159,7 +177,7 @@ def _roomy_places(
 ) -> tuple[FloatArray, FloatArray]:
     """Draw points of hyperplane j away from the others, and steps that do not reach them."""
     d = rows.weights.shape[1]
-    count = int(_CROSSINGS * (d + 1)) + 10
+    count = d + 2 * _SPARE
     x = rng.standard_normal((8 * count, d))
     row = rows.weights[j]
     x -= np.outer(rows.heights(x)[:, j], row)
@@ -172,16 +190,25 @@ def _roomy_places(
     return x[best], np.minimum(least[best] / 3.0, reach)
 
 
-def _crossings(
-    read: Read, places: FloatArray, row: FloatArray, steps: FloatArray
-) -> tuple[FloatArray, FloatArray, BoolArray]:
-    """Measure where pieces on both sides of places meet, from two answers a side.
+@dataclasses.dataclass(frozen=True)
+class _Crossings:
+    """Where pieces on both sides of places meet.
 
-    Returns
-    -------
-    offsets, doubts, fine
-        Along the row, ``(n,)`` each.
+    Attributes
+    ----------
+    points, doubts
+        On the hyperplane, ``(n, d)``, and how far off they may be, ``(n,)``.
+    fine
+        Whether a kink was read, ``(n,)``.
     """
+
+    points: FloatArray
+    doubts: FloatArray
+    fine: BoolArray
+
+
+def _crossings(read: Read, places: FloatArray, row: FloatArray, steps: FloatArray) -> _Crossings:
+    """Measure where pieces on both sides of places meet, from two answers a side."""
     n = len(places)
     t = np.array([-2.0, -1.0, 1.0, 2.0])
     points = places[:, None] + (steps[:, None] * t)[:, :, None] * row
@@ -198,26 +225,49 @@ def _crossings(
         miss = np.abs(gap + at[:, None] * bend).max(axis=1)
         doubts = 4.0 * noise / np.sqrt(square) * steps
         fine = (np.abs(at) < 1.0) & (np.sqrt(square) > 40.0 * noise) & (miss <= 20.0 * noise)
-    return at * steps, doubts, np.asarray(fine & np.isfinite(noise))
+    fine = np.asarray(fine & np.isfinite(noise))
+    return _Crossings(places + np.outer(at * steps, row), doubts, fine)
 
 
 def _regress(
-    row: FloatArray, bias: float, places: FloatArray, offsets: FloatArray, doubts: FloatArray
-) -> tuple[FloatArray, float]:
-    """Turn a hyperplane so that it passes through ``places + offsets row``, robustly."""
+    row: FloatArray, points: FloatArray, doubts: FloatArray
+) -> tuple[FloatArray, float, bool]:
+    """Turn a hyperplane so that it passes through points ``(n, d)``, robustly.
+
+    Returns the row, its bias, and whether enough points agree with them: as many as there are
+    parameters always do.
+    """
     basis = scipy.linalg.null_space(row[None])  # (d, d - 1): the length of the row stays
-    design = np.column_stack([places @ basis, np.ones(len(places))]) / doubts[:, None]
-    target = -offsets / doubts
-    weights = np.ones(len(target))
-    change = np.zeros(design.shape[1])
-    for _ in range(_REWEIGHTED):
-        change = scipy.linalg.lstsq(design * weights[:, None], target * weights)[0]
-        left = np.abs(design @ change - target)
-        # The usual crossing sets the scale: at first all of them are off.
-        weights = 1.0 / np.sqrt(1.0 + (left / (3.0 * max(1.0, float(np.median(left))))) ** 2)
+    design = np.column_stack([points @ basis, np.ones(len(points))]) / doubts[:, None]
+    target = -(points @ row) / doubts
+    # Crossings that another kink spoilt are off by thousands of deviations: least absolute
+    # values leave them out, where least squares would share them out among all.
+    change = _least_absolute(design, target)
+    fine = np.abs(design @ change - target) <= NEAR
+    beside, (n, p) = int(np.count_nonzero(fine)) - design.shape[1], design.shape
+    if beside > 0:
+        change = scipy.linalg.lstsq(design[fine], target[fine])[0]
     turned = row + basis @ change[:-1]
     size = float(np.linalg.norm(turned))
-    return turned / size, (bias + float(change[-1])) / size
+    return turned / size, float(change[-1]) / size, beside >= max(_SPARE, (n - p) / 2.0)
+
+
+def _least_absolute(design: FloatArray, target: FloatArray) -> FloatArray:
+    """Return c that minimises the sum of ``|design c - target|``."""
+    n, p = design.shape
+    size = np.linalg.norm(design, axis=0)
+    columns = scipy.sparse.csr_array(np.column_stack([design / size, np.zeros((n, n))]))
+    slack = scipy.sparse.hstack([scipy.sparse.csr_array((n, p)), scipy.sparse.eye_array(n)])
+    found = scipy.optimize.linprog(
+        np.append(np.zeros(p), np.ones(n)),
+        A_ub=scipy.sparse.vstack([columns - slack, -columns - slack]),
+        b_ub=np.append(target, -target),
+        bounds=[(None, None)] * p + [(0.0, None)] * n,
+        method="highs",
+    )
+    if found.x is None:
+        return np.asarray(scipy.linalg.lstsq(design, target)[0])
+    return np.asarray(found.x[:p] / size)
 
 
 _STEP_ALONG = 0.25
@@ -254,15 +304,18 @@ def missing_change(read: Read, rows: Rows, rng: np.random.Generator) -> float:
 
 def turn_rows(
     read: Read, rows: Rows, rng: np.random.Generator, places: int = 6
-) -> tuple[Rows, float]:
+) -> tuple[Rows, float, float]:
     """Turn rows so that their units are on where the row is positive.
 
     Returns
     -------
-    rows, error
-        And the usual change where there should be none: what errors of rows do to values.
+    rows, error, left
+        And the usual change where there should be none: what errors of rows do to values; and
+        the largest over the usual one where there should be some.
     """
     changes = np.array([_changes(read, rows, j, places, rng) for j in range(rows.count)])
     sign = np.where(changes[:, 0] >= changes[:, 1], 1.0, -1.0)
-    error = float(np.median(changes.min(axis=1)))
-    return Rows(rows.weights * sign[:, None], rows.biases * sign), error
+    off, on = np.sort(changes, axis=1).T
+    left = float(off.max() / max(float(np.median(on)), np.finfo(np.float64).tiny))
+    turned = Rows(rows.weights * sign[:, None], rows.biases * sign)
+    return turned, float(np.median(off)), left

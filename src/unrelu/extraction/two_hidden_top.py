@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from unrelu._types import FloatArray
+from unrelu._types import FloatArray, IntArray
 from unrelu.extraction.two_hidden_rows import Read, Rows
 from unrelu.networks import ReLUNetwork
 
-__all__ = ["TopTarget", "stacked"]
+__all__ = ["TopTarget", "balanced_rows", "parted", "stacked"]
 
 _OFF = 0.25
 """Where units that are off are held, over the deviation of an input's coordinate: beyond what
@@ -61,3 +61,28 @@ def stacked(rows: Rows, top: ReLUNetwork, inputs: FloatArray) -> ReLUNetwork:
         weights[2] = np.column_stack([weights[2], np.eye(m)])
         biases[2] = biases[2] - shift
     return ReLUNetwork(weights, biases)
+
+
+def parted(network: ReLUNetwork) -> tuple[Rows, ReLUNetwork]:
+    """Part a network with two hidden layers into its unit rows and a network of heights."""
+    size = np.linalg.norm(network.weights[0], axis=1)
+    rows = Rows(network.weights[0] / size[:, None], network.biases[0] / size)
+    return rows, ReLUNetwork([network.weights[1] * size, network.weights[2]], network.biases[1:])
+
+
+def balanced_rows(network: ReLUNetwork, pool: FloatArray, count: int) -> IntArray:
+    """Choose rows of a pool ``(n, d)``: the first, and such as switch units that those do not.
+
+    Half of ``count`` are the first. The others put twice as many on either side of every unit of
+    the second layer as its row has parameters, as far as the pool holds them.
+    """
+    heights = np.maximum(pool @ network.weights[0].T + network.biases[0], 0.0)
+    on = heights @ network.weights[1].T + network.biases[1] > 0.0
+    sides = np.column_stack([on, ~on])
+    chosen = np.arange(len(pool)) < count // 2
+    for side in sides[:, np.argsort(sides.sum(axis=0))].T:  # the rarest first
+        missing = 2 * (heights.shape[1] + 1) - np.count_nonzero(side & chosen)
+        chosen[np.flatnonzero(side & ~chosen)[: max(missing, 0)]] = True
+    left = count - np.count_nonzero(chosen)
+    chosen[np.flatnonzero(~chosen)[: max(left, 0)]] = True
+    return np.flatnonzero(chosen)
