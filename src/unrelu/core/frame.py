@@ -32,8 +32,9 @@ REACH = (-4, 6)
 """Decades over sqrt(d) in which a ray is followed."""
 RAYS = 4
 """Rays followed, in opposite pairs: far out a class on one side is seldom that on the other. As
-many places on each in a decade (a kink's place is wanted within a factor of two), and as often
-the centre is moved: each move brings it from a distance to a few units of the last."""
+many places on each in a decade: a kink's place is wanted within a factor of two."""
+MOVES = 3
+"""Times that centre and units are taken anew: each brings them from far off to a few units."""
 NEAR = (0.01, 5.0)
 """Kinks between these parts of sqrt(d) are where the algorithms look for them anyway."""
 UNEVEN = 1.5
@@ -192,7 +193,7 @@ def find_frame(
     if near and _spread(steepness, again) <= UNEVEN**2:
         return None
     units = np.sqrt(_units(steepness) * _units(again))
-    for _ in range(RAYS):
+    for _ in range(MOVES):
         moved, distance = _along_rays(ask, place, units, rng)
         place = place if moved is None else moved
         center = _homogeneous_about(ask, place, units * distance / math.sqrt(d), rng)
