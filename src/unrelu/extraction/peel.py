@@ -34,6 +34,7 @@ The loop
 the view through known layers               :class:`unrelu.extraction.prefix.Prefix`
 lines, kinks, jumps of the gradient         :mod:`unrelu.extraction.peel_lines`
 rows: read, grouped, tested elsewhere       :mod:`unrelu.extraction.peel_find`, ``peel_rows``
+rows fitted to their places, and how sure   :mod:`unrelu.extraction.peel_refit`
 rows that no crossing tells alone           :mod:`unrelu.extraction.peel_walk`
 weights that no crossing has shown          :mod:`unrelu.extraction.peel_weights`
 signs: the sparsest combination of rows     :mod:`unrelu.extraction.peel_orient`, ``peel_signs``
