@@ -10,6 +10,7 @@ import pytest
 
 from unrelu import planted
 from unrelu._types import FloatArray
+from unrelu.extraction import peel_end
 from unrelu.extraction.peel import extract_any_depth
 from unrelu.extraction.peel_end import _without_idle
 from unrelu.extraction.peel_few import where_few_are_on
@@ -389,6 +390,25 @@ def test_units_that_count_for_nothing_are_left_out() -> None:
     assert _without_idle(run, bare).network.hidden_widths == (5, 4)  # type: ignore[arg-type]
 
 
+def test_a_unit_that_only_the_fit_finds_to_count_for_nothing_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    truth = planted.random_network(5, 4, 1, rng=0)
+    weights, biases = [w.copy() for w in truth.weights], truth.biases
+    weights[1][:, 2] = 1e-6
+    before = ReLUNetwork(weights, biases)
+    fitted = ReLUNetwork([weights[0], weights[1] * (np.arange(4) != 2)], biases)
+    fits = np.ones(1, dtype=bool)
+    run = SimpleNamespace(layers=[Layer(rows=true_rows(truth, 0))], prefix=Prefix(5))
+    none = np.empty((0, 5))
+    monkeypatch.setattr(peel_end, "sharpen", lambda *_: fitted)
+    monkeypatch.setattr(peel_end, "contradicted", lambda *_: (none, none))
+    closed = Closed(before, 1.0, [], 0, fits, fits)
+    network, _, _ = peel_end.explaining(run, closed, fit=False)  # type: ignore[arg-type]
+    assert network.hidden_widths == (3,)
+    assert len(run.layers[0].rows) == 3
+
+
 def test_parallel_rows_are_counted() -> None:
     network = planted.random_network(6, 4, 1, rng=0)
     layer = Layer(rows=true_rows(network, 0))
@@ -396,6 +416,15 @@ def test_parallel_rows_are_counted() -> None:
     other = layer.rows[1].theta * np.append(-np.ones(6), 0.3)
     layer.rows.append(dataclasses.replace(layer.rows[1], theta=other))
     assert layer.parallel == 1
+
+
+def test_rows_of_integer_weights_are_counted() -> None:
+    network = planted.random_network(6, 4, 1, rng=0)
+    layer = Layer(rows=true_rows(network, 0))
+    assert layer.integer == 0
+    theta = np.array([2.0, -1.0, 0.0, 1.0, 1.0, -2.0, 0.7]) / 3.3
+    layer.rows.append(dataclasses.replace(layer.rows[1], theta=theta))
+    assert layer.integer == 1
 
 
 def test_rows_of_an_earlier_attempt_are_tested() -> None:

@@ -34,6 +34,7 @@ The loop
 the view through known layers               :class:`unrelu.extraction.prefix.Prefix`
 lines, kinks, jumps of the gradient         :mod:`unrelu.extraction.peel_lines`
 rows: read, grouped, tested elsewhere       :mod:`unrelu.extraction.peel_find`, ``peel_rows``
+rows fitted to their places, and how sure   :mod:`unrelu.extraction.peel_refit`
 rows that no crossing tells alone           :mod:`unrelu.extraction.peel_walk`
 weights that no crossing has shown          :mod:`unrelu.extraction.peel_weights`
 signs: the sparsest combination of rows     :mod:`unrelu.extraction.peel_orient`, ``peel_signs``
@@ -82,7 +83,7 @@ from unrelu.extraction.peel_find import complete, find_rows
 from unrelu.extraction.peel_layer import Layer
 from unrelu.extraction.peel_orient import EXPLAINED, orient
 from unrelu.extraction.peel_result import AnyDepthResult
-from unrelu.extraction.peel_rows import Row
+from unrelu.extraction.peel_rows import KNOWN_TO, Row
 from unrelu.extraction.peel_run import MOST_LINES, Peeling
 from unrelu.extraction.peel_top import Closed
 from unrelu.extraction.prefix import Prefix
@@ -266,7 +267,7 @@ def peel_over(session: Session, rows: Rows | None = None, *, depth: int | None =
     theta = np.column_stack([rows.weights @ rows.basis, rows.biases])
     known = np.ones(theta.shape[1], dtype=bool)
     for row, std, anchor in zip(theta, rows.std, rows.anchors, strict=True):
-        layer.rows.append(Row(row, known, np.full(len(row), std), 1, anchor[None]))
+        layer.rows.append(Row(row, known, np.full(len(row), max(KNOWN_TO, std)), 1, anchor[None]))
     run.layers.append(layer)
     run.deepest = layer.over(run.prefix)
     return _begin(run) or _rounds(run, depth)
@@ -387,5 +388,10 @@ def _told(layers: list[Layer]) -> str:
         told += (
             f"; {pairs} pairs of rows of layer 1 are parallel: one of each may be a unit of the "
             "next layer that sees only the other, which queries cannot tell"
+        )
+    if layers[0].integer:
+        told += (
+            f"; the weights of {layers[0].integer} rows of layer 1 are integer multiples of one "
+            "number: units may switch at the same hyperplane, or cancel, and count as fewer"
         )
     return told

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
@@ -101,8 +103,9 @@ def explaining(
     if closed.share >= LAST:
         network = sharpen(run, closed)
         missed, explained_ones = contradicted(run, network)
-        if len(missed) <= len(bad):
-            return network, missed, explained_ones
+        if len(missed) <= len(bad):  # what counts for nothing may show by the fit only
+            fitted = _without_idle(run, dataclasses.replace(closed, network=network))
+            return fitted.network, missed, explained_ones
     return closed.network, bad, good
 
 

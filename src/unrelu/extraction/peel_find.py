@@ -11,7 +11,7 @@ from unrelu.core.units import SPARE
 from unrelu.extraction.deep_numbers import PRECISE, TRIES
 from unrelu.extraction.peel_layer import Layer
 from unrelu.extraction.peel_lines import Crossings, known_kinks
-from unrelu.extraction.peel_refit import refit_row, telling, unsure
+from unrelu.extraction.peel_refit import refit_row, telling
 from unrelu.extraction.peel_rows import Row, group_rows, onto_surface, read_rows, test_surface
 from unrelu.extraction.peel_run import Peeling
 from unrelu.extraction.peel_top import MOST_BLIND
@@ -131,11 +131,8 @@ def _tested(
         x = np.concatenate([places[i][0][part] for i in alive])
         n = np.concatenate([places[i][1][part] for i in alive])
         owner = np.concatenate([np.full(len(places[i][0][part]), i) for i in alive])
-        near = [unsure(rows[i], places[i][0][part], prefix) for i in alive]
         with run.session.stage("row tests"):
-            found = test_surface(
-                run.session.oracle, x, n, prefix, run.session.noise, np.concatenate(near)
-            )
+            found = test_surface(run.session.oracle, x, n, prefix, run.session.noise)
         np.add.at(asked, owner, 1)
         kinks = x + found.offsets[:, None] * n
         for i, point in zip(owner[found.there], kinks[found.there], strict=True):
@@ -251,13 +248,11 @@ def _firm(run: Peeling, layer: Layer, row: Row, prefix: Prefix) -> Row | None:
         x, n = _places(run, layer, row, prefix, more)
     elif imprecise:
         x, n = onto_surface(row, prefix, run.starts(row))
-        chosen = telling(row, x, prefix, TRIES)
+        chosen = telling(row, x, prefix, len(row.theta))
         x, n = x[chosen], n[chosen]
     else:
         return row
-    found = test_surface(
-        run.session.oracle, x, n, prefix, run.session.noise, unsure(row, x, prefix)
-    )
+    found = test_surface(run.session.oracle, x, n, prefix, run.session.noise)
     if not layer.stands(row, int(found.there.sum()), len(x), BELIEVED):
         layer.refused[row.anchor.tobytes()] = row.members
         return None

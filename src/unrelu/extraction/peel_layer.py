@@ -114,6 +114,15 @@ class Layer:
         return int(np.count_nonzero(np.abs(np.triu(weights @ weights.T, 1)) > 1.0 - FAINT))
 
     @property
+    def integer(self) -> int:
+        """Rows whose weights are integer multiples of one number; two of them may be chance."""
+        weights = np.abs(self.arrays()[0])
+        unit = np.where(weights > READ, weights, np.inf).min(axis=1, keepdims=True)
+        off = np.abs(weights / unit - np.rint(weights / unit)).max(axis=1)
+        several = np.count_nonzero(weights > READ, axis=1) > 2
+        return int(np.count_nonzero(several & (off <= READ)))
+
+    @property
     def missing(self) -> int:
         """Weights that are not known."""
         return sum(int((~r.known).sum()) for r in self.rows)

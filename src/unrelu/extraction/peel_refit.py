@@ -13,15 +13,14 @@ import numpy as np
 
 from unrelu._types import FloatArray, IntArray
 from unrelu.core.units import SPARE
-from unrelu.extraction.deep_numbers import LARGE, READ, SURE
-from unrelu.extraction.peel_rows import Row
+from unrelu.extraction.deep_numbers import EXPECTED, LARGE, READ, SURE
+from unrelu.extraction.peel_rows import KNOWN_TO, Row
 from unrelu.extraction.prefix import Prefix
 
 __all__ = ["refit_row", "telling", "unsure"]
 
-PLACED_TO, KNOWN_TO = 1e-12, 1e-8
-"""How precisely a kink's place is known, over the norm of its input, and what entries of a row
-may be off where places tell nothing better, as read."""
+PLACED_TO = 1e-12
+"""How precisely a kink's place is known, over the norm of its input."""
 WRONG = LARGE
 """Deviations of this many times that, on average, come from a place that is not the row's."""
 
@@ -71,7 +70,7 @@ def telling(row: Row, x: FloatArray, prefix: Prefix, count: int) -> IntArray:
     while len(chosen) < min(count, len(x)):
         gain = ((rows @ spread) ** 2).sum(axis=1)
         best = int(gain.argmax())
-        if gain[best] <= LARGE**2:
+        if gain[best] <= SURE**2:
             break
         chosen.append(best)
         along = rows[best] @ spread
@@ -81,48 +80,56 @@ def telling(row: Row, x: FloatArray, prefix: Prefix, count: int) -> IntArray:
 
 
 def _loose(row: Row) -> FloatArray:
-    return np.maximum(KNOWN_TO, row.error[row.known])
+    return np.maximum(PLACED_TO, row.error[row.known])
 
 
 def _claimed(row: Row, rows: FloatArray) -> FloatArray:
     """Return what the numbers of a row may be off by, before its places are looked at.
 
-    Of a row that was read in one go a few places tell how good the reading was.
+    Of a row as it was read a few places tell how good the reading was.
     """
     loose, theta = _loose(row), row.theta[row.known]
-    if np.ptp(row.error[row.known]) > 0.0 or len(rows) <= SPARE:
+    if loose.min() < KNOWN_TO or len(rows) <= SPARE:
         return loose
     expected = 1.0 + (rows * loose) ** 2 @ np.ones(len(loose))
-    seen = float(np.sqrt(np.mean((rows @ theta) ** 2 / expected)))
+    seen = float(np.sqrt(np.median((rows @ theta) ** 2 / expected)))
     return np.minimum(SURE * seen * loose, np.maximum(READ, loose))
 
 
-def _moved(rows: FloatArray, theta: FloatArray, loose: FloatArray) -> tuple[FloatArray, float]:
-    """Return the change that brings ``rows @ theta`` nearest to zero, and what is left."""
-    matrix = np.concatenate([rows * loose, np.eye(len(theta))])
-    right = np.concatenate([-rows @ theta, np.zeros(len(theta))])
-    change = np.linalg.lstsq(matrix, right, rcond=None)[0]
-    return loose * change, float(((matrix @ change - right) ** 2).sum())
+def _agreed(
+    rows: FloatArray, theta: FloatArray, loose: FloatArray
+) -> tuple[FloatArray, FloatArray, bool]:
+    """Bring ``rows @ theta`` to zero, but for places where another kink was met or came between.
+
+    Returns
+    -------
+    kept, change, fits
+        The equations that agree, what theta changes by, and whether enough of them do.
+    """
+    least = (1.0 - EXPECTED) * len(rows)
+    while True:
+        matrix = np.concatenate([rows * loose, np.eye(len(theta))])
+        right = np.concatenate([-rows @ theta, np.zeros(len(theta))])
+        basis, triangle = np.linalg.qr(matrix)
+        change = np.linalg.solve(triangle, basis.T @ right)
+        off = matrix @ change - right
+        fits = bool((off**2).sum() <= WRONG**2 * len(rows))
+        if fits or len(rows) <= least:
+            return rows, loose * change, fits
+        # The one without which all others fit best.
+        part = 1.0 - (basis[: len(rows)] ** 2).sum(axis=1)
+        worst = int((off[: len(rows)] ** 2 / np.maximum(part, 1e-300)).argmax())
+        rows = np.delete(rows, worst, axis=0)
 
 
 def refit_row(row: Row, prefix: Prefix) -> Row:
     """Fit a row to all its places; what they leave open stays as it was read."""
-    rows, theta = _equations(row, prefix), row.theta[row.known]
-    loose = _claimed(row, rows)
-    change, cost = _moved(rows, theta, loose)
-    if cost > WRONG**2 * len(rows) and len(rows) >= len(theta) + SPARE:
-        # Places that agree with each other tell a reading that claimed too much.
-        free = np.maximum(READ, loose)
-        other, left = _moved(rows, theta, free)
-        if left <= WRONG**2 * len(rows):
-            change, cost, loose = other, left, free
-    while cost > WRONG**2 * len(rows) and len(rows) > 1:
-        # A place where another unit's kink was met: the one without which all fits best.
-        trials = [_moved(np.delete(rows, i, axis=0), theta, loose) for i in range(len(rows))]
-        best = int(np.argmin([c for _, c in trials]))
-        if trials[best][1] > 0.5 * cost:
-            break
-        rows, (change, cost) = np.delete(rows, best, axis=0), trials[best]
+    every, theta = _equations(row, prefix), row.theta[row.known]
+    loose = _claimed(row, every)
+    rows, change, fits = _agreed(every, theta, loose)
+    if not fits:  # not some of the places but the reading, which claimed too much
+        loose = np.maximum(READ, loose)
+        rows, change, fits = _agreed(every, theta, loose)
     new, error = row.theta.copy(), row.error.copy()
     new[row.known] = theta + change
     error[row.known] = np.linalg.norm(_spread(rows, loose), axis=1)

@@ -41,6 +41,8 @@ AGREE = READ
 """Largest disagreement of two readings of one row of unit length, beside their errors."""
 NEWTON = 12
 """Steps that take a point onto a surface, piece by piece."""
+KNOWN_TO = 1e-8
+"""What entries of a row may be off as read, whatever the jump claims, until places tell."""
 SHARED = TRIES
 """Numbers that two readings must share to be compared: one is lost to their scale, and two
 that agree by chance to :data:`AGREE` are not met."""
@@ -91,6 +93,7 @@ def read_rows(crossings: Crossings, prefix: Prefix) -> list[Row]:
         return []
     seen = prefix.view(crossings.points[usable])
     rows: list[Row] = []
+    precise: list[float] = []
     for i, c in enumerate(usable):
         on = seen.on[i]
         jacobian = seen.jacobian[i][on]
@@ -110,9 +113,10 @@ def read_rows(crossings: Crossings, prefix: Prefix) -> list[Row]:
         theta /= size
         theta[-1] = -theta[:-1] @ seen.heights[i]
         known = np.append(on, True)
-        each = np.where(known, error / float(s[-1]) / size, 0.0)
+        precise.append(error / float(s[-1]) / size)
+        each = np.where(known, max(KNOWN_TO, precise[-1]), 0.0)
         rows.append(Row(theta, known, each, 1, crossings.points[[c]]))
-    return sorted(rows, key=lambda r: float(r.error[-1]))
+    return [rows[i] for i in np.argsort(precise, kind="stable")]
 
 
 def _agreeing(rows: Sequence[Row], two: Row) -> tuple[int, float] | None:
@@ -144,6 +148,8 @@ def _merged(one: Row, two: Row, factor: float) -> Row:
     members = one.members + two.members
     places = np.unique(np.concatenate([one.places[1:], two.places]), axis=0)
     places = np.concatenate([one.places[:1], places])
+    if not new.any() and len(np.unique(places, axis=0)) == len(np.unique(one.places, axis=0)):
+        return one  # read before
     return Row(theta, one.known | two.known, error, members, places)
 
 
@@ -235,21 +241,14 @@ STEP = PLAIN
 """Distance of the points beside a predicted kink, over the norm of the input: so near that
 other kinks seldom lie between, so far that slopes are precise."""
 PLACED = 2e-3
-"""A kink is where a precise row predicts it within this part of that distance."""
+"""A kink is where it was predicted within this part of that distance: a unit farther up that has
+bent a little, and other kinks, are near a place, too."""
 
 
 def test_surface(
-    ask: AskPoints,
-    points: FloatArray,
-    normals: FloatArray,
-    prefix: Prefix,
-    noise: NoiseModel,
-    unsure: FloatArray,
+    ask: AskPoints, points: FloatArray, normals: FloatArray, prefix: Prefix, noise: NoiseModel
 ) -> SurfaceTest:
-    """Ask two points on each side of a surface at every place, and intersect the two lines.
-
-    ``unsure`` is how far from its place a kink may be by the errors of its row, ``(n,)``.
-    """
+    """Ask two points on each side of a surface at every place, and intersect the two lines."""
     if len(points) == 0:
         none = np.zeros(0, dtype=bool)
         return SurfaceTest(points, none, none, np.zeros(0))
@@ -269,6 +268,6 @@ def test_surface(
     with np.errstate(divide="ignore", invalid="ignore"):
         place = gap / bend * step
     seen = np.abs(bend) > 1e3 * sigma
-    there = seen & (np.abs(place) < np.minimum(PLACED * step + unsure, step))
+    there = seen & (np.abs(place) < PLACED * step)
     flat = np.abs(bend) <= 1e2 * sigma
     return SurfaceTest(points, there, flat, np.where(there, place, 0.0))

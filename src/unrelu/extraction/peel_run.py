@@ -208,6 +208,7 @@ class Peeling:
             for s in STARTS:
                 around = row.places[self.session.rng.integers(len(row.places), size=EACH)]
                 near = 0.25 * s * (np.linalg.norm(around, axis=1) + scale)
+                near *= self.session.rng.random(EACH)  # some where all units keep their state
                 aside = self.session.rng.standard_normal((EACH, d)) / np.sqrt(d)
                 wide.append(around + near[:, None] * aside)
         return np.concatenate(wide)

@@ -23,7 +23,7 @@ from unrelu._types import BoolArray, FloatArray
 from unrelu.core.units import SPARE
 from unrelu.extraction.deep_numbers import FAINT, PLAIN
 from unrelu.extraction.peel_lines import RANK, Crossings
-from unrelu.extraction.peel_rows import Row
+from unrelu.extraction.peel_rows import KNOWN_TO, Row
 
 __all__ = ["Surface", "first_layer_signs", "group_crossings", "surface_row"]
 
@@ -207,5 +207,5 @@ def surface_row(
     v /= size
     order = np.append(first, np.delete(np.arange(len(members)), first))
     row, known = np.append(v, -v @ heights[first]), np.append(known, True)
-    error = np.where(known, crossings.errors[members].max(), 0.0)
+    error = np.where(known, max(KNOWN_TO, float(crossings.errors[members].max())), 0.0)
     return Row(row, known, error, len(members), places[order])

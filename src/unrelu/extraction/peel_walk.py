@@ -20,7 +20,7 @@ from unrelu._types import BoolArray, FloatArray
 from unrelu.core.units import SPARE
 from unrelu.extraction.deep_numbers import FAINT, TRIES
 from unrelu.extraction.peel_lines import Crossings, row_space
-from unrelu.extraction.peel_rows import AGREE, WELL, Row
+from unrelu.extraction.peel_rows import AGREE, KNOWN_TO, WELL, Row
 from unrelu.extraction.peel_run import Peeling
 from unrelu.extraction.peel_weights import BEYOND
 from unrelu.extraction.prefix import Prefix
@@ -79,7 +79,7 @@ def combined_row(points: FloatArray, normals: FloatArray, prefix: Prefix) -> Row
     size = float(np.linalg.norm(theta[:-1]))
     if not known[-1] or (seen.on[0] & ~known[:-1]).any() or size == 0.0:
         return None
-    error = np.where(known, FAINT * AGREE / size, 0.0)
+    error = np.where(known, KNOWN_TO, 0.0)
     return Row(theta / size, known, error, count, points)
 
 
@@ -110,9 +110,11 @@ def taken_in(row: Row, crossings: Crossings, prefix: Prefix) -> Row:
         solution = np.linalg.lstsq(matrix, -told, rcond=None)[0]
         if np.abs(matrix @ solution + told).max() > AGREE * np.abs(solution[-1]):
             continue
-        theta, known = row.theta.copy(), row.known.copy()
-        theta[fresh], known[fresh] = solution[:-1], True
-        row = dataclasses.replace(row, theta=theta, known=known, members=row.members + 1)
+        theta, known, error = row.theta.copy(), row.known.copy(), row.error.copy()
+        theta[fresh], known[fresh], error[fresh] = solution[:-1], True, FAINT
+        row = dataclasses.replace(
+            row, theta=theta, known=known, error=error, members=row.members + 1
+        )
         row = row.seen_at(crossings.points[[i]])
     return row
 

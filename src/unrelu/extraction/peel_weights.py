@@ -16,9 +16,17 @@ import numpy as np
 
 from unrelu._types import FloatArray
 from unrelu.core.noise import NoiseModel
-from unrelu.extraction.deep_numbers import FAINT, PLAIN, READ, TRIES
+from unrelu.extraction.deep_numbers import FAINT, PLAIN, TRIES
 from unrelu.extraction.peel_refit import refit_row, unsure
-from unrelu.extraction.peel_rows import NEWTON, STEP, Row, onto_surface, test_surface
+from unrelu.extraction.peel_rows import (
+    KNOWN_TO,
+    NEWTON,
+    PLACED,
+    STEP,
+    Row,
+    onto_surface,
+    test_surface,
+)
 from unrelu.extraction.prefix import Prefix
 
 __all__ = ["complete_row"]
@@ -31,9 +39,8 @@ displacement is as precise as this is large, and other kinks are the rarer the l
 WINDOW = 4.0
 """Weights up to this many times the row's largest are looked for."""
 PLACES = TRIES
-"""Places asked at in turn, until one is confirmed or two agree, and how often in vain."""
-SHARPEN = 2
-"""Places at which a weight is looked for where its unit is on by more, and measured again."""
+"""Places asked at in turn, until one is confirmed or two agree, and how often in vain; the same
+where the unit is on by more."""
 AGREE = FAINT
 """How well, over one and the weight."""
 
@@ -203,7 +210,7 @@ def _measured(
         agreed = _agreed(values)
         theta, known, error = row.theta.copy(), row.known.copy(), row.error.copy()
         theta[unit], known[unit] = found[0] if agreed is None else agreed, True
-        error[unit] = READ + (off[0] if agreed is None else errors.min())
+        error[unit] = KNOWN_TO + (off[0] if agreed is None else errors.min())
         longer = dataclasses.replace(row, theta=theta, known=known, error=error)
         sharp = _sharpened(ask, longer, unit, prefix, noise, starts)
         if sharp is not None or agreed is not None:
@@ -221,8 +228,7 @@ def _sharpened(
 ) -> Row | None:
     """Measure the last weight again, where its unit is well on; None where no kink confirms it.
 
-    The place of the kink there tells it more precisely than beside the unit's surface; the
-    more precisely it is known, the farther from there a kink can be predicted.
+    The place of the kink there tells it more precisely than beside the unit's surface.
     """
     x, n = onto_surface(row, prefix, starts)
     z, on = prefix.states(x)
@@ -230,19 +236,19 @@ def _sharpened(
     slope = np.linalg.norm(prefix.pulled(on, on[-1] * row.theta[:-1]), axis=1)
     far = 1.0 + np.linalg.norm(x, axis=1)
     lever = heights[:, unit] / np.maximum(slope, 1e-300) / far
-    confirmed = False
-    for _ in range(SHARPEN):
-        off = unsure(row, x, prefix) if len(x) else np.empty(0)
-        lever = np.where(2.0 * off < STEP * far, lever, 0.0)
-        if not (lever > 0.0).any():
+    best = int(lever.argmax()) if len(x) else -1
+    for _ in range(PLACES):
+        if best < 0 or not lever[best] > 0.0:
             break
-        best = [int(lever.argmax())]
+        found = test_surface(ask, x[[best]], n[[best]], prefix, noise)
         lever[best] = 0.0
-        found = test_surface(ask, x[best], n[best], prefix, noise, off[best])
-        if found.there.any():
-            row = refit_row(row.seen_at(x[best] + found.offsets[:, None] * n[best]), prefix)
-            confirmed = True
-    return row if confirmed else None
+        if found.there[0]:
+            kink = x[[best]] + found.offsets[:, None] * n[[best]]
+            return refit_row(row.seen_at(kink), prefix)
+        # Nearer to the unit's surface, where the weight need not be so precise.
+        lever[unsure(row, x, prefix) > PLACED * STEP * far] = 0.0
+        best = int(lever.argmax())
+    return None
 
 
 def _agreed(values: FloatArray) -> float | None:
