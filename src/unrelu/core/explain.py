@@ -28,7 +28,7 @@ __all__ = [
     "BEYOND_HELD_OUT",
     "EXACT",
     "Allowed",
-    "Comparison",
+    "AnswerComparison",
     "Contradictions",
     "Tolerance",
     "Within",
@@ -193,7 +193,7 @@ def _grid(record: Record) -> float:
     return float(finest) if np.isfinite(finest) else 0.0
 
 
-class Comparison:
+class AnswerComparison:
     """Collects answers that were compared, and keeps those that disagree."""
 
     def __init__(self) -> None:
@@ -241,7 +241,7 @@ def find_contradictions(
 
     ``read`` turns answers ``(n, m)`` into what is predicted, where that is not the answers.
     """
-    comparison = Comparison()
+    comparison = AnswerComparison()
     for batch in record.batches():
         for start in range(0, len(batch.points), CHUNK):
             x, seen = batch.points[start : start + CHUNK], batch.answers[start : start + CHUNK]
