@@ -52,6 +52,7 @@ FACTS = {
     "core.moments.MAX_ORDER": "the moments that are written out",
     "learner.config.FaithfulConstants": "the powers that the paper prints, and neutral factors",
     "oracles.base.DEFAULT_BATCH": _PORTION,
+    "oracles.fingerprint.MAX_VALUES": "numbers of a model that its name is made of, at most",
     "oracles.http.NAN_RETRIES": _HTTP,
     "oracles.http._MAX_REDIRECTS": _HTTP,
     "oracles.http_options.HTTPOptions": _HTTP,
