@@ -55,6 +55,7 @@ from unrelu.core.explain import (
 from unrelu.core.frame import Framed, find_frame
 from unrelu.core.record import Remembered, remembered
 from unrelu.errors import BudgetExhausted, InvalidInput, OracleError
+from unrelu.extraction.certify import CertifyConfig
 from unrelu.lines.facts import Area
 from unrelu.oracles import as_oracle
 from unrelu.oracles.base import Oracle
@@ -65,8 +66,9 @@ from unrelu.span.algorithm import SpanResult
 
 __all__ = ["DeepSpanResult", "ExtractionPlan", "extract", "plan_extraction"]
 
-UNIT_SIZE = 3000
-"""Inputs of size one that a network found in other units must explain as well."""
+UNIT_SIZE = CertifyConfig.samples + CertifyConfig.lines * CertifyConfig.line_samples
+"""Inputs of size one that a network found in other units must explain as well: as many as the
+certificate of one that was found in these."""
 
 
 def extract(
