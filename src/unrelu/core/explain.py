@@ -40,6 +40,7 @@ __all__ = [
     "predicted_answers",
     "target_changed",
     "told_if_changed",
+    "was_contradicted",
     "withdrawn",
 ]
 
@@ -376,6 +377,13 @@ def told_if_changed(oracle: Remembered, result: Result, noise: float) -> Result:
             *result.stages,
             StageReport(EXPLANATION, message=CHANGED, details={"changed": True}),
         ),
+    )
+
+
+def was_contradicted(result: RecoveryResult) -> bool:
+    """Whether a result was withdrawn because answers of its run disagree with it."""
+    return any(
+        stage.name == EXPLANATION and stage.details.get("contradicting") for stage in result.stages
     )
 
 
