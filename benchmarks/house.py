@@ -1,7 +1,8 @@
-"""The house in numbers: ``python -m benchmarks.house knobs|files|functions``.
+"""The house in numbers: ``python -m benchmarks.house knobs|files|functions|names``.
 
 All is read from the sources' syntax; nothing of the package is imported. ``knobs`` lists every
-number that someone chose, ``files`` and ``functions`` what is longer than the house allows.
+number that someone chose, ``files`` and ``functions`` what is longer than the house allows,
+``names`` the classes that exist twice.
 
 What counts as a knob: a number that steers a recovery, which another person might have set
 otherwise and then had another verdict, other queries or another network. Not counted are
@@ -52,6 +53,7 @@ FACTS = {
     "core.moments.MAX_ORDER": "the moments that are written out",
     "learner.config.FaithfulConstants": "the powers that the paper prints, and neutral factors",
     "oracles.base.DEFAULT_BATCH": _PORTION,
+    "oracles.fingerprint.MAX_VALUES": "numbers of a model that its name is made of, at most",
     "oracles.http.NAN_RETRIES": _HTTP,
     "oracles.http._MAX_REDIRECTS": _HTTP,
     "oracles.http_options.HTTPOptions": _HTTP,
@@ -287,14 +289,26 @@ def long_files() -> list[tuple[str, int]]:
     return [(name, lines) for name, lines in files() if lines > FILE_LINES]
 
 
+def names_twice() -> list[tuple[str, list[str]]]:
+    """Return the names of classes that several files define, but for private ones."""
+    places: dict[str, list[str]] = {}
+    for file, tree in trees().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(file)
+    return sorted((name, files) for name, files in places.items() if len(files) > 1)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.house", description=__doc__)
-    parser.add_argument("what", choices=("knobs", "files", "functions"))
+    parser.add_argument("what", choices=("knobs", "files", "functions", "names"))
     what = parser.parse_args().what
     if what == "knobs":
         for knob in knobs():
             print(f"{path_of(knob.file).relative_to(SOURCE)}:{knob.line} {knob.kind} {knob.name}")
         print(f"{len(knobs())} knobs, {KNOBS_ASKED} asked")
+    elif what == "names":
+        print("\n".join(f"{name}: {', '.join(found)}" for name, found in names_twice()))
     elif what == "files":
         print("\n".join(f"{lines:5} {name}" for name, lines in long_files()))
     else:

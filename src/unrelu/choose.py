@@ -58,6 +58,7 @@ from unrelu.core.explain import (
 from unrelu.core.frame import MOVES, Framed, find_frame, frame_of_network
 from unrelu.core.record import Remembered, remembered
 from unrelu.errors import BudgetExhausted, InvalidInput, OracleError
+from unrelu.extraction.certify import CertifyConfig
 from unrelu.lines.facts import Area
 from unrelu.networks import Network
 from unrelu.oracles import as_oracle
@@ -69,9 +70,9 @@ from unrelu.span.algorithm import SpanResult
 
 __all__ = ["DeepSpanResult", "ExtractionPlan", "extract", "plan_extraction"]
 
-HELD_OUT = 3000
+HELD_OUT = CertifyConfig.samples + CertifyConfig.lines * CertifyConfig.line_samples
 """Inputs of size one that a network found in other units must explain as well, and inputs in its
-own units that one found at size one must."""
+own units that one found at size one must: as many as its certificate asks."""
 
 
 def extract(

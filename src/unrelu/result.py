@@ -109,13 +109,9 @@ def _root_mean_square(values: NDArray[np.float64]) -> float:
     return largest * float(np.sqrt(np.mean((values / largest) ** 2)))
 
 
-DOUBT = 1e-4
-"""Probability that chance alone brings a verdict about: people act on it."""
-CONFIDENCE = 1.0 - DOUBT
-"""Of a certificate's bound: one in ten thousand may be too small."""
-HELD_OUT = round(1.0 / DOUBT)
-"""Inputs among which one that is as rare as that is met: what a certificate holds out where
-samples, or cheap answers, are many."""
+DOUBT = 1e-4  # probability that chance alone brings a verdict about: people act on it
+CONFIDENCE = 1.0 - DOUBT  # of a certificate's bound
+HELD_OUT = round(1.0 / DOUBT)  # inputs held out where they are cheap: what is as rare is met
 
 
 @dataclasses.dataclass(frozen=True)

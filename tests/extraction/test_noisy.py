@@ -230,9 +230,9 @@ def test_answers_are_what_they_look_like(kind, decimals, expected):
 
 
 def test_rounded_rows_need_not_sum_to_one():
-    assert between_zero_and_one(np.array([[0.3333, 0.3333, 0.3333]]), 1e-5)
-    assert not between_zero_and_one(np.array([[0.33333, 0.33333, 0.3]]), 1e-5)
-    assert not between_zero_and_one(np.array([[1.0, 1.0, 0.0]]), 1e-5)
+    assert between_zero_and_one(np.array([[0.3333, 0.3333, 0.3333]]))
+    assert not between_zero_and_one(np.array([[0.33333, 0.33333, 0.3]]))
+    assert not between_zero_and_one(np.array([[1.0, 1.0, 0.0]]))
 
 
 def test_turning_units_over_removes_the_skip_term():

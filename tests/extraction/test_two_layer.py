@@ -551,6 +551,17 @@ def test_what_is_looser_than_exact_is_not_called_recovered():
     assert result.network is not None
 
 
+@pytest.mark.parametrize("decimals", [9, 11])
+@pytest.mark.parametrize("seed", range(3))
+def test_answers_between_float64_and_coarse_are_exact_within_1e_6(decimals, seed):
+    # Rounding in the 9th decimal is enlarged some ten times by the gradients it is read from:
+    # far below the 1e-6 of the spread that exactness asks for.
+    truth = random_network(10, 6, 2, rng=seed)
+    result = extract_two_layer(Rounded(as_oracle(truth), decimals), rng=seed)
+    assert result.status is Status.RECOVERED, result.message
+    assert relative_error(result.network, truth) < 1e-6
+
+
 @pytest.mark.parametrize("value", [0.0, 0.5, 1e300, -3e-300])
 @pytest.mark.parametrize("domain", ["all", "nonnegative", (0.0, 1.0)])
 def test_constants_of_any_size(value, domain):

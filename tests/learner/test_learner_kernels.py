@@ -175,7 +175,7 @@ def test_exact_duplicates_and_opposites_become_one(outputs):
         np.zeros((outputs, 6)),
         np.zeros(outputs),
     )
-    merged = merge_clusters(both, 1e-9)
+    merged = merge_clusters(both, 1e-9, np.random.default_rng(0))
     x = rng.standard_normal((500, 6))
     assert merged.count == 3
     np.testing.assert_allclose(merged(x), both(x), atol=1e-9)
@@ -186,16 +186,18 @@ def test_clusters_become_the_few_neurons_of_lemma_3_21(seed):
     x = np.random.default_rng(9).standard_normal((50_000, 20))
     neurons = neurons_of(planted.clusters(20, 40, groups=5, angle=1e-6, rng=seed))
     scale = float(neurons(x).std())
-    less = compress_neurons(neurons, 1e-4 * scale)
+    less = compress_neurons(neurons, 1e-4 * scale, np.random.default_rng(0))
     assert less.count <= 5
     assert rms(less(x) - neurons(x)) <= 1e-4 * scale
     pairs = neurons_of(planted.cancelling(20, pairs=5, ordinary=5, rng=seed))
-    assert compress_neurons(pairs, 1e-4 * float(pairs(x).std())).count <= 5
+    assert (
+        compress_neurons(pairs, 1e-4 * float(pairs(x).std()), np.random.default_rng(0)).count <= 5
+    )
 
 
 def test_a_thin_bump_is_never_merged_away():
     neurons = neurons_of(planted.bump(20, width=1e-4, extra=5, rng=0))
-    assert compress_neurons(neurons, 1e-2).count >= 7
+    assert compress_neurons(neurons, 1e-2, np.random.default_rng(0)).count >= 7
 
 
 # ------------------------------------------------------------------- regression

@@ -9,7 +9,7 @@ from unrelu.span.config import SpanConfig
 from unrelu.span.grow import SpanSearch, confirm_span
 from unrelu.span.plan import SpanPlan, gradients_from_replies, noise_from_replies
 from unrelu.span.values import (
-    Gradients,
+    GradientRows,
     estimate_noise,
     find_neighbourhood,
     find_step,
@@ -141,7 +141,7 @@ def test_a_false_direction_is_not_confirmed():
     rows = np.stack([gradient_of(net, x)[0] for x in points])
     rows[4, 7] += 1e-3  # an artefact
     sigma = np.full(9, 1e-9)
-    more = Gradients(rows, sigma, points, np.zeros(9, dtype=int), np.full(9, 1e-4), sigma)
+    more = GradientRows(rows, sigma, points, np.zeros(9, dtype=int), np.full(9, 1e-4), sigma)
     search.add(more, 5.0)
     assert search.spectrum.rank == np.linalg.matrix_rank(net.weights[0]) + 1
     assert not confirm_span(oracle, search, config=CONFIG)

@@ -28,7 +28,7 @@ __all__ = ["AnswersOption", "Attack", "DepthOption", "DomainOption", "EpsilonOpt
 Domain = str | tuple[ArrayLike, ArrayLike]
 
 
-class Answers(enum.Enum):
+class AnswerChoice(enum.Enum):
     """What answers are taken for."""
 
     AUTO = "auto"
@@ -59,7 +59,7 @@ DomainOption = Annotated[
                  "LOW,HIGH for a box.", rich_help_panel=ATTACK_PANEL),
 ]  # fmt: skip
 AnswersOption = Annotated[
-    Answers,
+    AnswerChoice,
     typer.Option("--answers", metavar="KIND", help="How to read the answers: as values, as "
                  "probabilities, or as labels, where only the index of the largest output is "
                  "used.",
@@ -88,7 +88,7 @@ class Attack:
     depth: int | None = None
     epsilon: float | None = None
     relative: bool = False
-    answers: Answers = Answers.AUTO
+    answers: AnswerChoice = AnswerChoice.AUTO
 
     @property
     def chosen_by_hand(self) -> bool:
@@ -109,7 +109,7 @@ class Attack:
             raise InvalidInput("--epsilon learns one hidden layer; leave --depth out")
         if self.depth not in {None, 2, 3}:
             raise InvalidInput(f"--depth is 2 or 3, got {self.depth}")
-        if self.answers is Answers.LABELS and self.chosen_by_hand:
+        if self.answers is AnswerChoice.LABELS and self.chosen_by_hand:
             raise InvalidInput("--answers labels chooses the method; leave --depth and --epsilon")
 
     def on(self, oracle: Oracle) -> tuple[Attack, Oracle]:
@@ -117,14 +117,14 @@ class Attack:
         box = oracle.box if self.domain == "all" else None
         attack = self if box is None else dataclasses.replace(self, domain=box)
         attack.check()
-        return attack, Labels(oracle) if self.answers is Answers.LABELS else oracle
+        return attack, Labels(oracle) if self.answers is AnswerChoice.LABELS else oracle
 
     @property
     def reading(self) -> AnswerKind:
         """How the methods are to read answers."""
-        if self.answers is Answers.VALUES:
+        if self.answers is AnswerChoice.VALUES:
             return "values"
-        return "probabilities" if self.answers is Answers.PROBABILITIES else "auto"
+        return "probabilities" if self.answers is AnswerChoice.PROBABILITIES else "auto"
 
     def look(self, oracle: Oracle, rng: RandomState) -> ExtractionPlan:
         """Look at the target; returns a plan with the method that the options ask for, if any."""

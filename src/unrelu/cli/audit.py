@@ -15,7 +15,7 @@ import typer
 from unrelu._files import replace_file
 from unrelu.choose import ExtractionPlan
 from unrelu.cli._attack import (
-    Answers,
+    AnswerChoice,
     AnswersOption,
     Attack,
     DepthOption,
@@ -131,7 +131,7 @@ def audit(
     epsilon: EpsilonOption = None,
     relative: RelativeOption = False,
     domain: DomainOption = "all",
-    answers: AnswersOption = Answers.AUTO,
+    answers: AnswersOption = AnswerChoice.AUTO,
     out: ReportOption = Path("report.html"),
     image: ImageOption = None,
     examples: ExamplesOption = None,

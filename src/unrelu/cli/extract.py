@@ -8,7 +8,7 @@ import typer
 
 from unrelu.choose import ExtractionPlan
 from unrelu.cli._attack import (
-    Answers,
+    AnswerChoice,
     AnswersOption,
     Attack,
     DepthOption,
@@ -54,7 +54,7 @@ def extract(
     epsilon: EpsilonOption = None,
     relative: RelativeOption = False,
     domain: DomainOption = "all",
-    answers: AnswersOption = Answers.AUTO,
+    answers: AnswersOption = AnswerChoice.AUTO,
     dry_run: DryRunOption = False,
     seed: SeedOption = 0,
     budget: BudgetOption = None,

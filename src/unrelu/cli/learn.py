@@ -25,7 +25,7 @@ from unrelu.result import RecoveryResult
 from unrelu.samples import as_source
 
 
-class Model(enum.StrEnum):
+class ModelChoice(enum.StrEnum):
     """What is assumed to have labelled the samples."""
 
     NETWORK = "network"
@@ -43,7 +43,7 @@ DataArgument = Annotated[
     ),
 ]
 ModelOption = Annotated[
-    Model,
+    ModelChoice,
     typer.Option(
         "--model",
         metavar="MODEL",
@@ -104,7 +104,7 @@ JobsOption = Annotated[
 
 def learn(
     data: DataArgument,
-    model: ModelOption = Model.NETWORK,
+    model: ModelOption = ModelChoice.NETWORK,
     labels: LabelsOption = None,
     target: TargetOption = "y",
     width: WidthOption = None,
@@ -142,7 +142,7 @@ def learn(
 
 def _learn(
     data: Path,
-    model: Model,
+    model: ModelChoice,
     labels: Path | None,
     target: str,
     width: int | None,
@@ -159,7 +159,7 @@ def _learn(
     if not data.exists():
         raise InvalidInput(f"{data} does not exist")
     source = as_source(data, labels, target=target)
-    if model is Model.NETWORK:
+    if model is ModelChoice.NETWORK:
         from unrelu.gaussian.algorithm import learn_from_samples
 
         return learn_from_samples(
@@ -168,7 +168,7 @@ def _learn(
         )  # fmt: skip
     from unrelu.thresholds.algorithm import learn_halfspaces, recover_lowest_layer
 
-    if model is Model.LOWEST_LAYER:
+    if model is ModelChoice.LOWEST_LAYER:
         return recover_lowest_layer(
             source, activation=activation, threshold=threshold, units=width,  # type: ignore[arg-type]
             refine=polish, rng=seed, progress=progress,

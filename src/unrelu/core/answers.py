@@ -35,18 +35,15 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
-TOTAL = 1e-5
-"""Rows of several probabilities sum to one within this: float32 sums of thousands do."""
-
-
 @dataclasses.dataclass(frozen=True)
 class LookConfig:
     """Sizes of the look at a target's answers."""
 
     looks: int = 3
     """Typical inputs looked at first: most functions leave [0, 1] there."""
-    far: float = 1e9
-    """How far out the next ones lie, over typical inputs."""
+    far: float = 1.0 / float(np.finfo(np.float64).eps)
+    """How far out the next ones lie, over typical inputs: what moves a typical answer by its
+    last digit leaves [0, 1] there."""
     places: int = 12
     spacings: tuple[float, ...] = (0.02, 0.2, 1.0)
     """Places where a single column is asked at three points, and their distances over that of
@@ -85,16 +82,17 @@ def values_where_refuted(
     return begun_again
 
 
-def between_zero_and_one(seen: FloatArray, total: float = TOTAL) -> bool:
+def between_zero_and_one(seen: FloatArray) -> bool:
     """Whether answers ``(n, m)`` may be probabilities: rows of several sum to one.
 
-    Rounded to decimals each may be off by half a step.
+    Each may be off as much as float32 answers that agree; rounded to decimals, by half a step.
     """
     inside = bool(((seen >= 0) & (seen <= 1)).all())
     if seen.shape[1] == 1:
         return inside
     if not inside:
         return False
+    total = AGREES * float(np.finfo(np.float32).eps) * seen.shape[1]
     step = _grid_step(seen)
     if step < 1.0:  # whole numbers are labels
         total = total + 0.5 * seen.shape[1] * step

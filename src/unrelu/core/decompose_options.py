@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from unrelu.core.explain import NOISE_MULTIPLE
+from unrelu.core.units import SAME_DIRECTION
 
 __all__ = ["PolishOptions"]
 
@@ -34,7 +35,7 @@ class PolishOptions:
     tails: float = NOISE_MULTIPLE
     steps: int = 100
     starts: int = 20
-    same: float = 0.97
+    same: float = SAME_DIRECTION
 
     @property
     def met(self) -> float:

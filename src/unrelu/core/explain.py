@@ -28,7 +28,7 @@ __all__ = [
     "BEYOND_HELD_OUT",
     "EXACT",
     "Allowed",
-    "Comparison",
+    "AnswerComparison",
     "Contradictions",
     "Tolerance",
     "Within",
@@ -40,6 +40,7 @@ __all__ = [
     "predicted_answers",
     "target_changed",
     "told_if_changed",
+    "was_contradicted",
     "withdrawn",
 ]
 
@@ -193,7 +194,7 @@ def _grid(record: Record) -> float:
     return float(finest) if np.isfinite(finest) else 0.0
 
 
-class Comparison:
+class AnswerComparison:
     """Collects answers that were compared, and keeps those that disagree."""
 
     def __init__(self) -> None:
@@ -241,7 +242,7 @@ def find_contradictions(
 
     ``read`` turns answers ``(n, m)`` into what is predicted, where that is not the answers.
     """
-    comparison = Comparison()
+    comparison = AnswerComparison()
     for batch in record.batches():
         for start in range(0, len(batch.points), CHUNK):
             x, seen = batch.points[start : start + CHUNK], batch.answers[start : start + CHUNK]
@@ -376,6 +377,13 @@ def told_if_changed(oracle: Remembered, result: Result, noise: float) -> Result:
             *result.stages,
             StageReport(EXPLANATION, message=CHANGED, details={"changed": True}),
         ),
+    )
+
+
+def was_contradicted(result: RecoveryResult) -> bool:
+    """Whether a result was withdrawn because answers of its run disagree with it."""
+    return any(
+        stage.name == EXPLANATION and stage.details.get("contradicting") for stage in result.stages
     )
 
 

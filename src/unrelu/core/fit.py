@@ -33,7 +33,7 @@ from unrelu.core.gram import gauss_newton_matrix
 from unrelu.core.kronecker import Kronecker, kronecker_metric
 from unrelu.core.layered import Array, Blocks, Layered, Trace
 from unrelu.core.links import Link, Linked, apply_link
-from unrelu.core.noise import NORMAL_MEDIAN, RARE
+from unrelu.core.noise import NORMAL_MEDIAN, PER_UNKNOWN, RARE
 from unrelu.core.row_blocks import RowBlocks, row_block_metric
 
 __all__ = ["RELU", "Activation", "FitConfig", "Fitted", "Layered", "Link", "fit_network",
@@ -58,8 +58,8 @@ class FitConfig:
     residual, in the metric: what they leave is of the same size."""
     inner: int = 120
     """Most iterations of conjugate gradients in a step."""
-    metric_rows: int = 6000
-    """Points that the metric is estimated from."""
+    metric_rows: int = PER_UNKNOWN * inner
+    """Points that the metric is estimated from, whose factors have more than ``inner`` rows."""
     damping: float = 1e-3
     """First damping, in units of the metric, and the least eigenvalue of a scaled factor of it:
     what the first step leaves undamped need not be told apart; see :func:`kronecker_metric`."""

@@ -20,6 +20,7 @@ __all__ = [
     "SAME_DIRECTION",
     "SPARE",
     "Units",
+    "generic_direction",
     "join_units",
     "merge_units",
     "parallel_groups",
@@ -143,6 +144,14 @@ def join_units(first: Units, second: Units) -> Units:
     )
 
 
+def generic_direction(d: int) -> FloatArray:
+    """Return a vector ``(d,)`` on which different rows have different products, as a rule.
+
+    The same one always: where nothing is estimated, no generator is asked for.
+    """
+    return np.asarray(np.cos(np.arange(1.0, d + 1.0) ** 2))
+
+
 def parallel_groups(units: Units, tolerance: FloatArray) -> list[list[int]]:
     """Group units that share one hyperplane up to tolerance.
 
@@ -157,8 +166,8 @@ def parallel_groups(units: Units, tolerance: FloatArray) -> list[list[int]]:
     norms = np.linalg.norm(units.weights, axis=1)
     normals = units.weights / np.maximum(norms, np.finfo(np.float64).tiny)[:, None]
     offsets = -np.einsum("kd,kd->k", normals, units.anchors)
-    # Neighbours in a random projection that does not see the sign.
-    probe = np.random.default_rng(0).standard_normal(units.weights.shape[1])
+    # Neighbours in a projection that does not see the sign.
+    probe = generic_direction(units.weights.shape[1])
     key = np.abs(normals @ probe)
     order = np.argsort(key)
     reach = float(np.linalg.norm(probe)) * 2.0 * float(tolerance.max())

@@ -26,7 +26,7 @@ from unrelu.lines.domains import Domain
 from unrelu.oracles.base import Oracle
 from unrelu.result import Certificate
 
-__all__ = ["CertifyConfig", "FailedPoints", "Verdict", "certify_units"]
+__all__ = ["CertifyConfig", "FailedPoints", "UnitsVerdict", "certify_units"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +68,7 @@ class FailedPoints:
 
 
 @dataclasses.dataclass(frozen=True)
-class Verdict:
+class UnitsVerdict:
     """What a certificate says.
 
     Attributes
@@ -105,7 +105,7 @@ def certify_units(
     rng: np.random.Generator,
     legible: Legible | None = None,
     config: CertifyConfig | None = None,
-) -> Verdict:
+) -> UnitsVerdict:
     """Compare units and target at fresh points.
 
     Points where an answer is NaN or not ``legible`` are left out: log-odds
@@ -168,7 +168,7 @@ def certify_units(
     if over.any() and not over.all():
         failed = FailedPoints(points[over], answers[over], points[~over])
     objection = _objection(over, deviation * levels, limit * levels, noisy, config)
-    return Verdict(certificate, objection, tolerances, scale, level, size, failed)
+    return UnitsVerdict(certificate, objection, tolerances, scale, level, size, failed)
 
 
 def _objection(
@@ -192,7 +192,7 @@ def _objection(
     return ""
 
 
-def _nothing_readable(config: CertifyConfig, domain: Domain, levels: FloatArray) -> Verdict:
+def _nothing_readable(config: CertifyConfig, domain: Domain, levels: FloatArray) -> UnitsVerdict:
     """Return the verdict where no held-out probability can be read."""
     certificate = Certificate.from_deviations(
         np.full((config.samples, 1), np.inf),
@@ -201,7 +201,7 @@ def _nothing_readable(config: CertifyConfig, domain: Domain, levels: FloatArray)
         distribution=domain.distribution,
     )
     none = np.zeros(len(levels))
-    return Verdict(
+    return UnitsVerdict(
         certificate,
         f"the probabilities at all of {config.samples} held-out points underflow to 0 or 1, where "
         "log-odds cannot be read; give a domain of smaller inputs, or ask the target for logits",

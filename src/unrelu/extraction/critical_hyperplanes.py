@@ -11,7 +11,7 @@ import numpy as np
 from unrelu._types import FloatArray
 from unrelu.rational import ExactArray, RationalNetwork
 
-__all__ = ["Axes", "Crossing", "Planes", "depth_three", "depth_two"]
+__all__ = ["Axes", "HyperplaneCrossing", "Planes", "depth_three", "depth_two"]
 
 
 class Planes(NamedTuple):
@@ -29,14 +29,14 @@ class Planes(NamedTuple):
         return normals / norms[:, None], (self.biases / size).astype(np.float64) / norms
 
 
-class Crossing(NamedTuple):
+class HyperplaneCrossing(NamedTuple):
     """A critical point on an axis, and the hyperplane it lies on."""
 
     t: Fraction
     plane: int
 
 
-Axes = list[list[Crossing]]
+Axes = list[list[HyperplaneCrossing]]
 """The crossings of each axis, from left to right."""
 
 
@@ -53,7 +53,7 @@ def depth_two(network: RationalNetwork, layer: int) -> tuple[Planes, Axes]:
     planes = _rows(w, b, u, layer)
     axes = [
         sorted(
-            Crossing(-planes.biases[j] / row[i], j)
+            HyperplaneCrossing(-planes.biases[j] / row[i], j)
             for j, row in enumerate(planes.weights)
             if row[i] != 0
         )
@@ -85,10 +85,12 @@ def depth_three(network: RationalNetwork) -> tuple[Planes, Axes]:
 
 def _crossings(
     network: RationalNetwork, axis: int, where: dict[tuple[int, tuple[int, ...]], int]
-) -> list[Crossing]:
+) -> list[HyperplaneCrossing]:
     """Return the critical points of a depth-3 network on an axis."""
     (w, v, _), (b, c, _) = network.weights, network.biases
-    kinks = sorted(Crossing(-b[j] / w[j, axis], j) for j in range(len(w)) if w[j, axis] != 0)
+    kinks = sorted(
+        HyperplaneCrossing(-b[j] / w[j, axis], j) for j in range(len(w)) if w[j, axis] != 0
+    )
     found = list(kinks)
     ends = [kink.t for kink in kinks]
     reach = (abs(ends[0]) + abs(ends[-1]) + 1) if ends else Fraction(1)
@@ -106,5 +108,5 @@ def _crossings(
                 continue
             t = -(v[j, some] @ b[some] + c[j]) / slope
             if (low is None or t > low) and (high is None or t < high):
-                found.append(Crossing(t, where[j, on]))
+                found.append(HyperplaneCrossing(t, where[j, on]))
     return sorted(found)

@@ -35,7 +35,7 @@ from unrelu.core.memory import BLOCK
 from unrelu.errors import InvalidInput
 from unrelu.extraction.critical_hyperplanes import (
     Axes,
-    Crossing,
+    HyperplaneCrossing,
     Planes,
     depth_three,
     depth_two,
@@ -225,7 +225,7 @@ def _nice(network: RationalNetwork, planes: Planes, axes: Axes, prefix: str) -> 
     return [Condition(item, *min(values)) for item, values in found if values]
 
 
-def _repeats(network: RationalNetwork, axis: int, crossings: list[Crossing]) -> bool:
+def _repeats(network: RationalNetwork, axis: int, crossings: list[HyperplaneCrossing]) -> bool:
     """Whether two pieces of ``t -> f(t e)`` have the same affine map."""
     (w, *rest), biases = network.weights, network.biases
     line = RationalNetwork([w[:, [axis]], *rest], biases)

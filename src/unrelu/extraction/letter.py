@@ -146,10 +146,10 @@ from unrelu._types import ArrayLike
 from unrelu.core.run import Run
 from unrelu.errors import InvalidInput
 from unrelu.extraction.letter_run import (
-    Ended,
     FaithfulThreeLayerResult,
     FaithfulTwoLayerResult,
     Letter,
+    PrintedEnd,
     as_target,
     check_answers,
 )
@@ -213,7 +213,7 @@ def extract_two_layer_as_printed(
         found.append(depth_two.with_signs() if letter.function.exact else depth_two)
         return _layers_of_two(found[0])
 
-    def result(ended: Ended) -> FaithfulTwoLayerResult:
+    def result(ended: PrintedEnd) -> FaithfulTwoLayerResult:
         d, width = run.target.input_dim, len(found[0].signs) if found else 0
         most = most_queries_depth_two(
             d, (d if orthant else 1) * width, letter.delta, orthant=orthant
@@ -230,7 +230,7 @@ def extract_two_layer_as_printed(
         return result(letter.ended(recover))
 
     return run.ended(
-        steps, lambda status, message: result(Ended(status, message)), letter.explained
+        steps, lambda status, message: result(PrintedEnd(status, message)), letter.explained
     )
 
 
@@ -289,7 +289,7 @@ def extract_three_layer_as_printed(
         found.append(depth_three)
         return _layers_of_three(depth_three)
 
-    def result(ended: Ended) -> FaithfulThreeLayerResult:
+    def result(ended: PrintedEnd) -> FaithfulThreeLayerResult:
         own = _facts_of_three(found[0], run.target.input_dim, letter) if found else {}
         return FaithfulThreeLayerResult(**letter.facts(ended), **own)
 
@@ -298,7 +298,7 @@ def extract_three_layer_as_printed(
         return result(letter.ended(recover))
 
     return run.ended(
-        steps, lambda status, message: result(Ended(status, message)), letter.explained
+        steps, lambda status, message: result(PrintedEnd(status, message)), letter.explained
     )
 
 

@@ -26,10 +26,10 @@ from unrelu.rational import RationalNetwork, rationals
 from unrelu.result import Certificate, RecoveryResult, Status
 
 __all__ = [
-    "Ended",
     "FaithfulThreeLayerResult",
     "FaithfulTwoLayerResult",
     "Letter",
+    "PrintedEnd",
     "as_target",
     "check_answers",
 ]
@@ -74,7 +74,7 @@ class FaithfulThreeLayerResult(ThreeLayerResult):
 
 
 @dataclasses.dataclass(frozen=True)
-class Ended:
+class PrintedEnd:
     """How it ended, with what was found."""
 
     status: Status
@@ -127,25 +127,25 @@ class Letter:
         """Draw a typical input ``(d,)``."""
         return self.function.array(self.domain.draw(1, self.run.rng)[0])
 
-    def ended(self, recover: Callable[[], list[Any]]) -> Ended:
+    def ended(self, recover: Callable[[], list[Any]]) -> PrintedEnd:
         """Recover the layers, and judge the network."""
         try:
             with self.run.stage(STAGE):
                 layers = recover()
         except Irregular as error:
             message = self._irregular(str(error))
-            return Ended(Status.ASSUMPTION_VIOLATED, message)
+            return PrintedEnd(Status.ASSUMPTION_VIOLATED, message)
         except TooFine as error:
-            return Ended(Status.NUMERICAL_FAILURE, str(error))
+            return PrintedEnd(Status.NUMERICAL_FAILURE, str(error))
         kind = ReLUNetwork if self.oracle is None else RationalNetwork
         network = kind(*layers)
         certificate, worse = self._certified(network)
         if worse:
             message = self._irregular(f"{worse} answers disagree with the network")
-            return Ended(Status.ASSUMPTION_VIOLATED, message, network, certificate)
+            return PrintedEnd(Status.ASSUMPTION_VIOLATED, message, network, certificate)
         exactly = "" if self.oracle is None else " exactly"
         message = f"{network.architecture}, agrees{exactly} with all answers; {certificate}"
-        return Ended(Status.RECOVERED, message, network, certificate)
+        return PrintedEnd(Status.RECOVERED, message, network, certificate)
 
     def _irregular(self, what: str) -> str:
         return IRREGULAR.format(what, self.delta, COARSE if self.oracle is None else "")
@@ -176,7 +176,7 @@ class Letter:
         missed = sum(int((network(p)[:, 0] != y).sum()) for p, y in self.seen)
         return certificate, missed + int(np.count_nonzero(beyond))
 
-    def facts(self, ended: Ended) -> dict[str, Any]:
+    def facts(self, ended: PrintedEnd) -> dict[str, Any]:
         """Return the fields that both results share."""
         exact = ended.network if isinstance(ended.network, RationalNetwork) else None
         return {

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import scipy.special
 
 from unrelu._types import BoolArray, FloatArray
 from unrelu.core.noise import NoiseModel
@@ -19,13 +20,14 @@ from unrelu.core.units import Units
 from unrelu.extraction.refine import RefineConfig, candidate_points
 from unrelu.lines.gates import design_rows, select_pieces, update
 from unrelu.lines.gradients import measure_gradients
+from unrelu.result import DOUBT
 
 __all__ = ["Subspace", "lift_units"]
 
 
 _EFFORT = 2.0
 """Equations per unknown: enough for a well-conditioned system, some gradients lost."""
-_TAIL = 3.5
+_TAIL = float(scipy.special.ndtri(1.0 - 0.5 * DOUBT))
 """A random direction has at most this many times ``1 / sqrt(d)`` of its length along a given
 normal, nearly always; a step that crosses all the same is caught by its check."""
 

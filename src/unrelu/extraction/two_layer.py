@@ -86,7 +86,7 @@ from unrelu.core.levels import unlevelled
 from unrelu.core.run import Run
 from unrelu.core.units import Units
 from unrelu.errors import InvalidInput
-from unrelu.extraction.certify import FailedPoints, Verdict, certify_units
+from unrelu.extraction.certify import FailedPoints, UnitsVerdict, certify_units
 from unrelu.extraction.letter import extract_two_layer_as_printed
 from unrelu.extraction.noisy import recover_from_noisy
 from unrelu.extraction.refine import predicted_errors
@@ -261,7 +261,7 @@ class _TwoLayer:
 
 
 def _contradicting(
-    target: TwoLayerTarget, result: TwoLayerResult, verdict: Verdict | None
+    target: TwoLayerTarget, result: TwoLayerResult, verdict: UnitsVerdict | None
 ) -> FailedPoints | None:
     """Return points at which the units are wrong: of the certificate, or of the whole run."""
     if verdict is None or not result.success:
@@ -289,7 +289,7 @@ def _nothing_found(target: TwoLayerTarget) -> str:
     )
 
 
-def _conclude(search: UnitSearch, passed: bool) -> tuple[Status, str, Verdict | None]:
+def _conclude(search: UnitSearch, passed: bool) -> tuple[Status, str, UnitsVerdict | None]:
     target = search.target
     if not passed and not search.ill_conditioned():
         return (
@@ -348,7 +348,7 @@ def _conclude(search: UnitSearch, passed: bool) -> tuple[Status, str, Verdict | 
     )
 
 
-def _exact(verdict: Verdict) -> bool:
+def _exact(verdict: UnitsVerdict) -> bool:
     """Whether each output's tolerance is as small as exactness within the noise asks for."""
     least = np.maximum(EXACT * verdict.scales, EXACT_NOISE * verdict.noise)
     return bool((verdict.tolerances <= least).all())
@@ -366,7 +366,7 @@ def _result(
     noise = error = 0.0
     if search is not None:
         found, levels = search.found, target.levels
-        points = target.domain.draw(64, np.random.default_rng(0))
+        points = target.draw(TYPICAL)
         noise = float((search.measured.at(points) * levels).max(axis=1).mean())
         square = np.mean(predicted_errors(found.units, found.covariance, points) ** 2, axis=0)
         error = float((np.sqrt(square) * levels).max())

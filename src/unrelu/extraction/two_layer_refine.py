@@ -16,14 +16,14 @@ from unrelu.extraction.two_layer_config import TwoLayerConfig
 from unrelu.extraction.two_layer_units import Estimate
 from unrelu.lines.domains import Domain
 
-__all__ = ["TYPICAL", "Refinement"]
+__all__ = ["TYPICAL", "UnitRefinement"]
 
 TYPICAL = RefineConfig.candidates
 """Typical inputs over which spread, noise and errors are judged."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Refinement:
+class UnitRefinement:
     """What a refinement needs beside the units.
 
     Attributes

@@ -9,7 +9,7 @@ from unrelu.core.explain import EXACT, EXACT_NOISE
 from unrelu.core.noise import HALF_DIGITS, NoiseModel
 from unrelu.extraction.certify import FailedPoints
 from unrelu.extraction.refine import predicted_errors
-from unrelu.extraction.two_layer_refine import TYPICAL, Refinement
+from unrelu.extraction.two_layer_refine import TYPICAL, UnitRefinement
 from unrelu.extraction.two_layer_target import Calibrated, TwoLayerTarget
 from unrelu.extraction.two_layer_units import Estimate
 from unrelu.lines.survey import SurveyLine, scan_line, survey
@@ -162,7 +162,7 @@ class UnitSearch:
 
     def refine(self) -> None:
         """Sharpen the units where the predicted error is above the goal."""
-        sharpen = Refinement(
+        sharpen = UnitRefinement(
             self.target.ask,
             self.noise,
             self.domain,

@@ -7,7 +7,12 @@ import functools
 
 import numpy as np
 
-from unrelu.core.explain import NOISE_MULTIPLE, contradicted, contradictions_of
+from unrelu.core.explain import (
+    NOISE_MULTIPLE,
+    contradicted,
+    contradictions_of,
+    was_contradicted,
+)
 from unrelu.core.noise import AGREES, HALF_DIGITS
 from unrelu.core.price import Price
 from unrelu.core.record import Remembered
@@ -44,7 +49,9 @@ def learned_copy(facts: Facts) -> Offer | None:
         reason = f"the answers {seen} (noise {noise:.1g} of their size)"
     elif flat is not None and flat.status is Status.ILL_CONDITIONED:
         reason = "the noise is too much for exactness"
-    elif flat is not None and flat.status is Status.ASSUMPTION_VIOLATED:
+    elif flat is not None and (
+        flat.status is Status.ASSUMPTION_VIOLATED or was_contradicted(flat)
+    ):
         reason = "terms hide or cancel between the points asked"
     else:
         return None

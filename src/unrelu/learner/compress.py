@@ -129,15 +129,15 @@ def _merge_cost(
     return float(np.sqrt(np.mean(weight[:, None] * error**2) * error.shape[1]))
 
 
-def merge_clusters(neurons: Neurons, allowance: float) -> Neurons:
+def merge_clusters(neurons: Neurons, allowance: float, rng: np.random.Generator) -> Neurons:
     """Merge neurons of nearly equal hyperplanes, at a total root mean square cost.
 
     Closeness Delta (Definition 3.7) is tried from a tenth down to rounding, decade by decade.
 
     A group that cancels becomes affine: its merged unit is left out where its
-    own bend costs less than the rest of the allowance.
+    own bend costs less than the rest of the allowance. ``rng`` draws the points at which costs
+    are measured.
     """
-    rng = np.random.default_rng(0)  # places of test points, not an estimate: any will do
     left = allowance
     for decade in range(1, np.finfo(np.float64).precision):
         groups = close_groups(neurons, 10.0**-decade)
@@ -174,7 +174,7 @@ def _replace(
     )
 
 
-def compress_neurons(neurons: Neurons, allowance: float) -> Neurons:
+def compress_neurons(neurons: Neurons, allowance: float, rng: np.random.Generator) -> Neurons:
     """Merge clusters, then drop flat neurons; half of the allowance for each."""
-    merged = merge_clusters(neurons, 0.5 * allowance)
+    merged = merge_clusters(neurons, 0.5 * allowance, rng)
     return drop_flat(merged, 0.5 * allowance)

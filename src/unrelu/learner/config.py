@@ -7,6 +7,7 @@ import math
 
 from unrelu.core.memory import BLOCK
 from unrelu.core.run import AGAIN
+from unrelu.result import HELD_OUT
 
 __all__ = ["AFFORDABLE", "DELTA", "FaithfulConstants", "LearnerConfig"]
 
@@ -78,7 +79,7 @@ class LearnerConfig:
     parameters: int = math.isqrt(BLOCK)
     """Parameters up to which neurons are fitted: beyond, their square is more than one block,
     and a step takes more than seconds."""
-    held_out: int = 5000
+    held_out: int = HELD_OUT // 2
     """Gaussian inputs of the certificate; half as many wide ones at least, as what was assumed
     may be wrong, and they are cheap."""
     most: int = 1_000_000

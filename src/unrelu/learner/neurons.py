@@ -13,7 +13,7 @@ import dataclasses
 import numpy as np
 
 from unrelu._types import BoolArray, FloatArray
-from unrelu.core.units import Units
+from unrelu.core.units import Units, generic_direction
 from unrelu.networks import ReLUNetwork
 
 __all__ = ["Neurons", "close_groups", "join_neurons"]
@@ -135,8 +135,8 @@ def close_groups(neurons: Neurons, angle: float) -> list[list[int]]:
     if k < 2:
         return []
     rows = np.column_stack([neurons.weights, neurons.biases]) / neurons.norms[:, None]
-    # Close rows agree in a random projection, up to sign: only neighbours are compared.
-    probe = np.random.default_rng(0).standard_normal(rows.shape[1])
+    # Close rows agree in any projection, up to sign: only neighbours are compared.
+    probe = generic_direction(rows.shape[1])
     key = np.abs(rows @ probe)
     order = np.argsort(key, kind="stable")
     key = key[order]

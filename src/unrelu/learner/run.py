@@ -82,7 +82,7 @@ class Learning:
     def finish(self, neurons: Neurons) -> None:
         """Keep neurons as found, and with as few of them as epsilon allows."""
         self.learned = neurons
-        self.neurons = compress_neurons(neurons, self.config.share * self.seen.epsilon)
+        self.neurons = compress_neurons(neurons, self.config.share * self.seen.epsilon, self.rng)
 
     # ------------------------------------------------------------- first lines
 

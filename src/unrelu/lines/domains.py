@@ -13,11 +13,10 @@ from unrelu.lines.survey import SurveyLine
 
 __all__ = ["Domain", "as_domain"]
 
-_INSET = 0.01
-"""Part of the half-width of a box that lines keep away from its faces."""
 _EDGE = 1e-3
 """Small coordinates over large ones, of points beside an edge of the orthant: off the edge, as
-a hyperplane may contain it."""
+a hyperplane may contain it. Part of the half-width of a box that lines keep away from its
+faces, for the same reason."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,7 +118,7 @@ class Domain:
         there would be no room for steps across it.
         """
         if self.kind == "box":
-            inset = 0.5 * _INSET * (self.high - self.low)
+            inset = 0.5 * _EDGE * (self.high - self.low)
             a, b = (np.clip(p, self.low + inset, self.high - inset) for p in (a, b))
         direction = (b - a) / np.linalg.norm(b - a)
         if self.kind == "all":

@@ -17,7 +17,7 @@ from unrelu._types import BoolArray, FloatArray, IntArray
 from unrelu.core.explain import (
     CHUNK,
     Allowed,
-    Comparison,
+    AnswerComparison,
     Contradictions,
     Tolerance,
     Within,
@@ -126,7 +126,7 @@ def unlike_values(
     margin = run.config.trust
     steepest = float(np.linalg.norm(search.gradients.rows, axis=1).max())
     typical = run.scale * math.sqrt(run.oracle.input_dim)
-    comparison = Comparison()
+    comparison = AnswerComparison()
     reach = run.noise / steepest
     for pairs in same_projection(record, search.basis, reach, run.rng, angle=search.angle):
         norms = [np.linalg.norm(x, axis=1) for x in (pairs.first, pairs.second)]
@@ -148,7 +148,7 @@ def _unlike_labels(run: SpanRun, search: LabelSearch, record: Record) -> Contrad
     moved = search.angle * run.scale * math.sqrt(run.oracle.input_dim)
     within = run.config.trust * (blur + moved)
     beside = _beside_another_label(record, within, run.rng)
-    comparison = Comparison()
+    comparison = AnswerComparison()
     for pairs in same_projection(record, search.basis, blur, run.rng):
         unlike = (pairs.second_answers != pairs.first_answers).any(axis=1)
         told = ~(unlike & (beside[pairs.rows] | beside[pairs.first_rows]))

@@ -20,7 +20,7 @@ from unrelu.span.subspace import (
     spectrum_of_rows,
 )
 from unrelu.span.values import (
-    Gradients,
+    GradientRows,
     find_neighbourhood,
     locate_change,
     measure_gradient,
@@ -39,23 +39,23 @@ class SpanSearch(SpanEstimate):
     gradients.
     """
 
-    gradients: Gradients
-    measured: Gradients
-    contrasts: Gradients
+    gradients: GradientRows
+    measured: GradientRows
+    contrasts: GradientRows
     rejected: int = 0
     undecided: int = 0
 
     @classmethod
     def start(cls, n: int) -> SpanSearch:
         """Return a search that has seen nothing in n dimensions."""
-        none = Gradients.none(n)
+        none = GradientRows.none(n)
         spectrum = spectrum_of_rows(none.rows, none.noise, margin=1.0)
         return cls(
             gradients=none, measured=none, contrasts=none,
             spectrum=spectrum, basis=spectrum.basis,
         )  # fmt: skip
 
-    def add(self, more: Gradients, margin: float) -> bool:
+    def add(self, more: GradientRows, margin: float) -> bool:
         """Add gradients; tell whether the rank grew."""
         before = self.spectrum.rank
         self.gradients = self.gradients.with_more(more)
@@ -175,7 +175,7 @@ def complete_gradient(
     *,
     step: float,
     config: SpanConfig,
-) -> Gradients | None:
+) -> GradientRows | None:
     """Measure the gradient at a point and its answer, if it lies in a linear piece."""
     around = find_neighbourhood(oracle, *place, noise, rng, step=step, config=config)
     if around is None:

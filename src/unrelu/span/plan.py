@@ -18,7 +18,7 @@ from unrelu._random import RandomState, as_generator
 from unrelu._types import FloatArray
 from unrelu.errors import InvalidInput
 from unrelu.span.config import SpanConfig
-from unrelu.span.values import Gradients, random_directions
+from unrelu.span.values import GradientRows, random_directions
 
 __all__ = ["SpanPlan", "gradients_from_replies", "noise_from_replies"]
 
@@ -134,7 +134,7 @@ def noise_from_replies(replies: FloatArray, n: int) -> FloatArray:
 
 def gradients_from_replies(
     points: FloatArray, replies: FloatArray, noise: FloatArray
-) -> Gradients | None:
+) -> GradientRows | None:
     """Read one block: gradients of all outputs that move, or None where a kink interferes."""
     n, config = points.shape[1], SpanConfig()
     x = points[0]
@@ -154,7 +154,7 @@ def gradients_from_replies(
     check = np.sqrt(np.mean(deviation**2, axis=0)) / reach
     sigma = np.maximum(sigma, check)
     alive = np.flatnonzero((noise > 0) & (rows != 0).any(axis=1))
-    return Gradients(
+    return GradientRows(
         rows[alive],
         sigma[alive],
         np.tile(x, (len(alive), 1)),

@@ -23,7 +23,7 @@ from unrelu.span.subspace import (
     solve_tilt,
     spectrum_of_rows,
 )
-from unrelu.span.values import Gradients, measure_null_slopes
+from unrelu.span.values import GradientRows, measure_null_slopes
 
 __all__ = ["calibrate_gradients", "measure_contrasts", "sharpen_span", "strengthen_span"]
 
@@ -87,7 +87,7 @@ def strengthen_span(
 
 
 def calibrate_gradients(
-    oracle: Oracle, gradients: Gradients, rng: np.random.Generator, *, config: SpanConfig
+    oracle: Oracle, gradients: GradientRows, rng: np.random.Generator, *, config: SpanConfig
 ) -> float:
     """Measure the noise of gradients, as a multiple of the noise assumed.
 
@@ -125,7 +125,7 @@ def measure_contrasts(
     step: float,
     scale: float,
     config: SpanConfig,
-) -> Gradients | None:
+) -> GradientRows | None:
     """Measure differences of gradients that hold the ``count`` weakest directions alone.
 
     A direction is weak when the unit behind it has a small output weight: every
@@ -163,7 +163,7 @@ def measure_contrasts(
         rows = (whole[1:] - whole[0]).reshape(-1, n)  # (count * m, n)
         outputs = np.tile(np.arange(m), count)
         alive = np.flatnonzero((noise[outputs] > 0) & (rows != 0).any(axis=1))
-        return Gradients(
+        return GradientRows(
             rows[alive],
             sigma[outputs[alive]],
             np.tile(points[0], (len(alive), 1)),
@@ -254,7 +254,7 @@ def sharpen_span(
     rank = len(search.basis)
     longest = scale * np.sqrt(n)
     if search.contrasts.noise.size:  # they belong to the basis as it was
-        search.contrasts = Gradients.none(n)
+        search.contrasts = GradientRows.none(n)
         search.decide(config.margin)
     plane = search.angle
     while 0 < rank < n and search.passes < config.rounds and search.angle > target:

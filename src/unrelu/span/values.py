@@ -19,7 +19,7 @@ from unrelu.oracles.base import Oracle
 from unrelu.span.config import SpanConfig
 
 __all__ = [
-    "Gradients",
+    "GradientRows",
     "Neighbourhood",
     "estimate_noise",
     "find_neighbourhood",
@@ -65,7 +65,7 @@ class Neighbourhood:
 
 
 @dataclasses.dataclass(frozen=True)
-class Gradients:
+class GradientRows:
     """Gradients at points, one row per point and output.
 
     Attributes
@@ -93,19 +93,19 @@ class Gradients:
     check: FloatArray
 
     @classmethod
-    def none(cls, n: int) -> Gradients:
+    def none(cls, n: int) -> GradientRows:
         """Return no gradients in n dimensions."""
         empty = np.empty((0, n))
         none = np.empty(0)
         return cls(empty, none, empty, np.empty(0, dtype=np.intp), none, none)
 
-    def take(self, index: IntArray) -> Gradients:
+    def take(self, index: IntArray) -> GradientRows:
         """Return some of the rows."""
-        return Gradients(*(getattr(self, f.name)[index] for f in dataclasses.fields(self)))
+        return GradientRows(*(getattr(self, f.name)[index] for f in dataclasses.fields(self)))
 
-    def with_more(self, other: Gradients) -> Gradients:
+    def with_more(self, other: GradientRows) -> GradientRows:
         """Return both together."""
-        return Gradients(
+        return GradientRows(
             *(
                 np.concatenate([getattr(self, f.name), getattr(other, f.name)])
                 for f in dataclasses.fields(self)
@@ -314,7 +314,7 @@ def find_neighbourhood(
 
 def measure_gradient(
     oracle: Oracle, around: Neighbourhood, *, config: SpanConfig
-) -> Gradients | None:
+) -> GradientRows | None:
     """Measure the whole gradient at a point by n forward differences.
 
     The step that the sum really took, in floating point, is divided by.
@@ -341,7 +341,7 @@ def measure_gradient(
     alive = np.flatnonzero((around.noise > 0) & (rows != 0).any(axis=1))
     points = np.tile(x, (len(alive), 1))
     reach = np.full(len(alive), around.reach)
-    return Gradients(rows[alive], sigma[alive], points, alive, reach, check[alive])
+    return GradientRows(rows[alive], sigma[alive], points, alive, reach, check[alive])
 
 
 def measure_null_slopes(

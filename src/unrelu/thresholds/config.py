@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 
+from unrelu.core.fit import FitConfig
 from unrelu.core.noise import PER_UNKNOWN
 from unrelu.lines.boundary import GROWTH
 from unrelu.result import DOUBT, HELD_OUT
@@ -92,7 +93,7 @@ class ThresholdConfig:
     spacing: float = 0.25
     reach: float = GROWTH
     points_per_unknown: int = PER_UNKNOWN
-    rounds: int = 30
+    rounds: int = FitConfig.steps
     tries: int = 4
     certificate: int = 2000
     radius: float = 20.0
