@@ -203,8 +203,10 @@ def _vouched(run: LabelsRun) -> Verdict:
             break
         run.base.target.meter.rebook("certificate", "check", run.base.stages[-1].queries)
         verdict = dataclasses.replace(verdict, sharp=False)
-        failed = run.complete(run.model) if against else verdict.failed
-        if against == 0 or len(failed):
+        before, failed = run.model.vector(), verdict.failed
+        if against:
+            failed = run.complete(run.model)
+        if len(failed) or np.array_equal(before, run.model.vector()):
             return dataclasses.replace(verdict, failed=failed)
     return verdict
 
