@@ -27,8 +27,9 @@ Guarantee
 RECOVERED: the network predicted every held-out label: of typical inputs, of the rows that came
 with the target (``connect(data=...)``), and of points at distances of 1e-3, 1e-6 and 1e-9 from
 its own boundary, as far as the measured resolution of the labels allows to tell; and no answer of
-the whole run contradicts it. ``free`` lists what labels do not determine. APPROXIMATED: a network whose agreement on held-out inputs was measured, the
-last one found or one trained on labels, whichever is better. PARTIAL: what was found.
+the whole run contradicts it. ``free`` lists what labels do not determine. APPROXIMATED: a network
+whose agreement on held-out inputs was measured, the last one found or one trained on labels,
+whichever is better. PARTIAL: what was found.
 
 What labels cannot tell
 -----------------------
