@@ -174,6 +174,17 @@ def test_a_budget_ends_with_what_was_found():
     assert result.queries.total <= 3000
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_linear_classifier_has_no_units(classes):
+    weights = np.random.default_rng(classes).standard_normal((classes, 9))
+    oracle = connect(lambda x: (x @ weights.T + 0.1).argmax(axis=1), input_dim=9, output_dim=1)
+    result = extract_from_labels(oracle, rng=0, config=SMALL)
+    assert result.success, result.message
+    assert result.width == 0
+    x = np.random.default_rng(5).standard_normal((2000, 9))
+    assert (result.predict(x) == (x @ weights.T + 0.1).argmax(axis=1)).all()
+
+
 def test_one_label_is_said():
     oracle = connect(lambda x: np.ones(len(x)), input_dim=5, output_dim=1)
     result = extract_from_labels(oracle, rng=0, config=SMALL)

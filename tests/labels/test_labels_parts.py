@@ -17,6 +17,7 @@ from unrelu.labels.boundary import (
 )
 from unrelu.labels.charts import Chart, Target
 from unrelu.labels.config import LabelsConfig
+from unrelu.labels.first_layer import FirstLayer
 from unrelu.labels.fit import Fit, fit_model, free_scales, misfits, prune, solve_outputs
 from unrelu.labels.hyperplanes import Duals, Hyperplanes, pair_up
 from unrelu.labels.model import Model
@@ -273,6 +274,32 @@ def test_inputs_of_a_bisection_say_what_its_crossing_says():
 
 def half_space_label(x):
     return (x[:, 0] > 0.0).astype(float)
+
+
+def test_a_hyperplane_that_is_known_badly_is_no_sign_of_a_later_layer():
+    """A few steps off at some places it is met by a wider look, one that ends is not."""
+    row, other = np.array([0.0, 1.0, 0.0, 0.0]), np.array([0.0, 0.0, 1.0, 0.0])
+
+    def label(bend):
+        return lambda x: (x[:, 0] + bend(x) > 0.1).astype(float)
+
+    def later(target, plane, seed=0):
+        base = Run(connect(target, input_dim=4, output_dim=1), algorithm="labels", rng=seed)
+        run = LabelsRun(base, as_domain("all", 4), LabelsConfig())
+        run.noise = 1e-15
+        run.whole.ask(np.random.default_rng(0).standard_normal((64, 4)))
+        first = FirstLayer(run)
+        first.test(run.whole, Hyperplanes(plane[None], np.zeros(1), np.zeros(1, np.intp)))
+        return first.later
+
+    everywhere = label(lambda x: np.maximum(x @ row, 0.0))
+    in_part = label(lambda x: np.maximum(np.maximum(x @ row, 0.0) + x @ other, 0.0))
+    tilted = row + 2e-3 * other
+    assert later(everywhere, row) == 0
+    for seed in range(4):
+        assert later(everywhere, tilted / np.linalg.norm(tilted), seed) == 0
+    # Where x @ other is negative the unit is off on both sides of the hyperplane.
+    assert later(in_part, row) == 1
 
 
 def test_no_crossing_is_an_empty_set():

@@ -17,7 +17,15 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from unrelu import BudgetExhausted, InvalidInput, ReLUNetwork, connect, extract, planted
+from unrelu import (
+    BudgetExhausted,
+    InvalidInput,
+    ReLUNetwork,
+    connect,
+    diagnose,
+    extract,
+    planted,
+)  # fmt: skip
 from unrelu.cli.audit import _tell
 from unrelu.cli.main import app
 from unrelu.labels.algorithm import LabelsResult
@@ -499,6 +507,24 @@ def test_labels_that_the_audit_did_not_attack_to_the_end_are_unknown(facts):
     (labels,) = (d for d in facts.defences if d.name == "top-1 label only")
     assert labels.finished or labels.cut_off
     assert labels.finished is (labels.status != "BUDGET_EXHAUSTED")
+
+
+def test_labels_only_are_dearer_and_no_defence():
+    network = planted.random_network(8, 4, 3, rng=2)
+    shift = 0.1 * np.random.default_rng(2).standard_normal(3)  # no two outputs are ever the same
+    network = ReLUNetwork(network.weights, [network.biases[0], shift])
+    target = connect(network)
+    result = extract(target, rng=0)
+    tried = simulation.Simulation(
+        target, result, result.network, diagnose(target), "all", QUICK, np.random.default_rng(0)
+    )
+    (change,) = (c for c in tried._changes() if c.name == "top-1 label only")
+    labels = tried.attacked(change)
+    assert labels.status == "RECOVERED"
+    assert labels.finished
+    assert labels.attack_error == 0.0  # of 300 inputs
+    assert labels.queries > 2 * result.queries.total
+    assert re.fullmatch(r"took [\d,]+ labels, \d+ times as many queries", labels.note)
 
 
 def test_the_shell_tells_cost_and_time(facts, capsys):

@@ -24,11 +24,12 @@ than the labels' resolution shows; boundaries are flat on the scale of the first
 
 Guarantee
 ---------
-RECOVERED: the network predicted every held-out label: of typical inputs, and of points at
-distances of 1e-3, 1e-6 and 1e-9 from its own boundary, as far as the measured resolution of the
-labels allows to tell; and no answer of the whole run contradicts it. ``free`` lists what labels
-do not determine. APPROXIMATED: a network whose agreement on held-out inputs was measured, the
-last one found or one trained on labels, whichever is better. PARTIAL: what was found.
+RECOVERED: the network predicted every held-out label: of typical inputs, of the rows that came
+with the target (``connect(data=...)``), and of points at distances of 1e-3, 1e-6 and 1e-9 from
+its own boundary, as far as the measured resolution of the labels allows to tell; and no answer of
+the whole run contradicts it. ``free`` lists what labels do not determine. APPROXIMATED: a network
+whose agreement on held-out inputs was measured, the last one found or one trained on labels,
+whichever is better. PARTIAL: what was found.
 
 What labels cannot tell
 -----------------------
@@ -58,7 +59,8 @@ Deviations
   classes, to the last bit that labels show.
 - The search works to 14 bits only, so that float32 labels suffice for it, and all bits are asked
   for at points that a model has chosen: labels a boundary point fall from 50 to about 30.
-- Walks stop at walls that are known: a hyperplane is measured twice, then never again.
+- Walks stop at walls that are known: a hyperplane is measured twice, then never again. Where
+  the boundary folds back at one, no line along the old normal meets it: they go around.
 - A unit that no walk met is read off where a model fails: there its plane and the true one
   meet on the unit's hyperplane (:mod:`unrelu.labels.missing`).
 - Labels of the run that contradict a model are data for its next fit. Crossings that a fit leaves
@@ -203,8 +205,10 @@ def _vouched(run: LabelsRun) -> Verdict:
             break
         run.base.target.meter.rebook("certificate", "check", run.base.stages[-1].queries)
         verdict = dataclasses.replace(verdict, sharp=False)
-        failed = run.complete(run.model) if against else verdict.failed
-        if against == 0 or len(failed):
+        before, failed = run.model.vector(), verdict.failed
+        if against:
+            failed = run.complete(run.model)
+        if len(failed) or np.array_equal(before, run.model.vector()):
             return dataclasses.replace(verdict, failed=failed)
     return verdict
 

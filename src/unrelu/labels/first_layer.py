@@ -92,12 +92,14 @@ class FirstLayer:
     def test(self, chart: Chart, planes: Hyperplanes) -> None:
         """Tell at which of a subspace's hyperplanes the boundary bends everywhere or in part."""
         few, known = self.config.starts, _in_chart(self.run.first, chart)
+        least = 2.0**-self.config.bits
         with self.run.stage("first layer") as details:
             for row, offset in zip(planes.rows, planes.offsets.tolist(), strict=True):
                 if len(known.joined(_single(row, offset))) == len(known):
                     continue
                 seen = self._bends(chart, row, offset, few)
-                self.later += seen.in_part(2.0**-self.config.bits)
+                if seen.in_part(least):  # or not known well enough to be met everywhere
+                    self.later += self._turns(chart, row, seen.at, GROWTH**2).in_part(least)
                 if seen.everywhere(few // 2):
                     at = seen.at.take(np.arange(few // 2))
                     self.waiting.append((chart, row, offset, at))
@@ -127,20 +129,25 @@ class FirstLayer:
         return Precision(step, max(step * 4.0**-self.config.bits, 2.0 * noise), noise)
 
     def _bends(self, chart: Chart, row: FloatArray, offset: float, count: int) -> _Bends:
-        """Look at ``count`` places of a hyperplane whether the boundary bends there.
+        """Look at ``count`` places of a hyperplane whether the boundary bends there."""
+        y = chart.draw(4 * count, self.rng)
+        y -= np.outer(y @ row + offset, row)
+        coarse = self._precision(chart).step * 2.0**-self.config.bits
+        at = find_crossings(chart, y, chart.ask(y), count, self.rng, coarse)
+        return self._turns(chart, row, at, 1.0)
+
+    def _turns(self, chart: Chart, row: FloatArray, at: Crossings, steps: float) -> _Bends:
+        """Measure how much the boundary bends within so many steps of places of a hyperplane.
 
         It is found twice on either side; it bends at the hyperplane where the two lines meet
         between the inner points.
         """
         precision = self._precision(chart)
-        y = chart.draw(4 * count, self.rng)
-        y -= np.outer(y @ row + offset, row)
-        coarse = precision.step * 2.0**-self.config.bits
-        at = find_crossings(chart, y, chart.ask(y), count, self.rng, coarse)
+        step = steps * precision.step
         n, k = len(at), len(PLACES)
         each = np.repeat(np.arange(n), k)
-        base = at.points[each] + precision.step * np.tile(PLACES, n)[:, None] * row
-        half = np.full(n * k, precision.step)
+        base = at.points[each] + step * np.tile(PLACES, n)[:, None] * row
+        half = np.full(n * k, step)
         away, _ = locate(
             chart, base, at.directions[each], at.inside[each], at.outside[each],
             guess=np.zeros(n * k), half=half, finest=precision.finest,

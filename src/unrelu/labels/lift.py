@@ -38,7 +38,7 @@ def _signs(classes: int, at: Crossings) -> FloatArray:
 def choose_bases(model: Model, pool: Crossings, count: int) -> Crossings:
     """Choose roomy points at which all units and outputs can be told apart."""
     heights = model.heights(pool.points)
-    room = np.abs(heights).min(axis=1, initial=np.inf)
+    room = np.abs(heights).min(axis=1) if model.width else np.ones(len(pool))
     on = (model.out[pool.outside] - model.out[pool.inside]) * (heights > 0.0)
     rows = np.concatenate([on, _signs(model.classes, pool)], axis=1)
     _, gradient = model.differences(pool.points, pool.inside, pool.outside)

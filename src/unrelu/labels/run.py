@@ -187,8 +187,9 @@ class LabelsRun:
         return failed
 
     def _unexplained(self, model: Model) -> BoolArray:
-        """Tell which of the precise crossings a model contradicts, ``(n,)``."""
-        return np.asarray(misfits(model, self.asked, self.noise) > self.config.margin**2)
+        """Tell which of the precise crossings a model contradicts, as answers do, ``(n,)``."""
+        held = resolvable(self.noise) * (1.0 + np.abs(self.asked.points).max(axis=1, initial=0.0))
+        return np.asarray(np.abs(model.distances(self.asked)) > held)
 
     def _elsewhere(self, x: FloatArray) -> FloatArray:
         """Return those of some inputs that no bisection asked on its way to a crossing.
@@ -205,7 +206,7 @@ class LabelsRun:
     def extended(self, model: Model) -> Model:
         """Return a model with the units that it lacks where crossings contradict it."""
         config, noise = self.config, self.noise
-        bad = np.flatnonzero(self._unexplained(model))
+        bad = np.flatnonzero(misfits(model, self.asked, noise) > config.margin**2)
         with self.stage("check") as details:
             some = self.asked.take(self.rng.permutation(bad)[: 2 * config.starts])
             precision = Precision(max(config.step, noise * 2.0**config.bits), noise, noise)

@@ -75,13 +75,13 @@ def _numbered(values: Any) -> tuple[FloatArray, dict[float, str]] | None:
 
 def _with_scores(values: Any) -> tuple[FloatArray, dict[float, str]] | None:
     """Return names and scores ``(n, 2)``, in any order, as numbers."""
-    scores = [_scores(column) for column in values.T]
-    named = [i for i in (0, 1) if scores[i] is None and scores[1 - i] is not None]
-    numbered = _numbered(values[:, named[0]]) if named else None
-    if numbered is None:
-        return None
-    columns = [numbered[0] if i == named[0] else scores[i] for i in (0, 1)]
-    return np.column_stack(columns), numbered[1]
+    for name, score in ((0, 1), (1, 0)):
+        numbered, scores = _numbered(values[:, name]), _scores(values[:, score])
+        if numbered is None or scores is None or _scores(values[:, name]) is not None:
+            continue
+        pair = (numbered[0], scores) if name == 0 else (scores, numbered[0])
+        return np.column_stack(pair), numbered[1]
+    return None
 
 
 def _scores(column: Any) -> FloatArray | None:

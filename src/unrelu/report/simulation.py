@@ -17,6 +17,7 @@ from unrelu.choose import extract
 from unrelu.errors import UnreluError
 from unrelu.extraction.two_layer import extract_two_layer
 from unrelu.labels.approximate import predicted
+from unrelu.labels.price import price_labels
 from unrelu.networks import Network
 from unrelu.oracles import Cast, Labels, Noisy, Oracle, Rounded, Softmax, Wrapper, connect
 from unrelu.progress import Progress
@@ -247,7 +248,9 @@ class Simulation:
         if self.truth.shape[1] > 1:
             if not self.probabilities:
                 changes.append(_Change("probabilities, not logits", Softmax, limit, rescales=True))
-            changes.append(_Change("top-1 label only", Labels, limit))
+            shape = self.points.shape[1], self.truth.shape[1], self.full_width
+            labels = max(limit, price_labels(*shape)[1])  # more than the same attack's answers
+            changes.append(_Change("top-1 label only", Labels, labels))
         half = _Change("query budget of half the attack", _unchanged, self.spent // 2,
                        "per user; users may join", changes_answers=False,
                        limits_queries=True)  # fmt: skip
@@ -282,19 +285,14 @@ class Simulation:
         if result is not None:
             note = self._told(result, change) or note
         return Defence(
-            change.name,
-            "FAILED" if result is None else result.status.name,
+            change.name, "FAILED" if result is None else result.status.name,
             0 if result is None else result.queries.total,
             None if result is None else self.error(result),
-            moved,
-            labels,
-            math.nan,
-            problem or note,
-            change.changes_answers,
+            moved, labels, math.nan, problem or note, change.changes_answers,
             cut_off=result is not None
             and result.status is Status.BUDGET_EXHAUSTED
             and not change.limits_queries,
-        )
+        )  # fmt: skip
 
     def _cost_to_users(self, change: _Change) -> tuple[float, float]:
         """Return how far answers move, over their spread, and how often the top class does."""
@@ -316,10 +314,12 @@ class Simulation:
         now = np.take_along_axis(self.truth, shown.argmax(axis=1)[:, None], axis=1)[:, 0]
         return np.asarray(now < self.truth.max(axis=1) - same)
 
-    @staticmethod
-    def _told(result: RecoveryResult, change: _Change) -> str:
+    def _told(self, result: RecoveryResult, change: _Change) -> str:
         """Say what the attack still got behind a defence, or nothing."""
         found = result.findings()
+        if found.labels and result.copied:
+            needed = attack_queries(result)[1]
+            return f"took {needed:,} labels, {needed / self.spent:.2g} times as many queries"
         if found.rank:
             return f"the span still leaks: {found.rank} dimensions of it were found"
         if found.copy_error is not None and result.copied:
