@@ -293,6 +293,7 @@ def _fitted(
     damping, taken, slow = EPS**0.25, 0, 0
     while taken < steps and slow < PATIENCE and not _rms(data, state) <= enough:
         slope, gradient = _gradient(data, state, phi)
+        kind: type[_Dense | _Products | _Single]
         kind = _Dense if len(gradient) <= DENSE else _Products
         if len(gradient) <= min(DENSE, len(data.x1)) and data.y.shape[1] == 1:
             kind = _Single
