@@ -106,7 +106,9 @@ def piecewise(seed: int, kind: str, shape: tuple[int, ...], limit: float) -> dic
     result = extract(connect(truth.__call__, input_dim=shape[0], output_dim=shape[-1]), rng=seed)
     error = error_of(result.network, truth, shape[0], seed)
     kinks = 2 if kind in TWO_KINKS else 1
-    determined = len(shape) > 3 or kinks == 2 or shape[1] <= shape[-1] * (shape[0] + 1)
+    determined = shape[1] <= shape[-1] * (shape[0] + 1)
+    if len(shape) > 3 or kinks == 2:  # a second layer's kinks beyond what the first gives hide
+        determined = len(shape) == 3 or kinks == 1
     usual = USUAL.get(kind, truth.activations[0].name)
     own = form_of(result.network) == (usual, shape[1:-1])
     success = result.success and error <= limit and (own or not determined)

@@ -7,9 +7,10 @@ import pytest
 
 from unrelu import InvalidInput, ReLUNetwork, compare, extract, extract_two_layer, planted
 from unrelu.core.activations import activation
+from unrelu.extraction.clipped import clipped_network, find_ends
 from unrelu.networks import Network
 from unrelu.oracles.adapters import NetworkOracle
-from unrelu.smooth.piecewise import in_own_form
+from unrelu.smooth.piecewise import in_own_form, layers_in_own_form
 
 
 def network_of(kind, shape, seed):
@@ -109,3 +110,34 @@ def test_other_networks_are_refused():
     for bad in (planted.random_network(4, 3, 2, 1, rng=0), network_of("tanh", (4, 3, 1), 0)):
         with pytest.raises(InvalidInput):
             in_own_form(bad)
+
+
+@pytest.mark.slow
+def test_two_layers_of_units_that_saturate():
+    plain = planted.random_network(12, 8, 6, 1, rng=0)
+    truth = Network(plain.weights, plain.biases, [activation("hard_tanh")] * 2)
+    result = extract(NetworkOracle(truth), rng=0)
+    assert result.success, result.message
+    assert "a first layer of hard tanhs" in result.message
+    assert result.network.hidden_widths == (8, 6)
+    # Ends of the first layer are found to 1e-11 of their size.
+    assert compare(result.network, truth).relative_error < 1e-9
+
+
+def test_the_ends_of_a_clipped_layer_are_found_and_it_is_put_together():
+    g = np.random.default_rng(0)
+    rows, biases, ends = g.standard_normal((4, 6)), g.standard_normal(4), g.uniform(1, 5, 4)
+    top = ReLUNetwork(
+        [g.standard_normal((5, 4)), g.standard_normal((2, 5))],
+        [g.standard_normal(5), g.standard_normal(2)],
+        skip=g.standard_normal((2, 4)),
+    )
+    found = find_ends(lambda z: top(np.clip(z, 0.0, ends)), 4, g)
+    # Two answers a thousandth below the end, of sixteen digits.
+    np.testing.assert_allclose(found, ends, rtol=1e-11)
+    assert find_ends(top, 4, g) is None
+    network, relus = clipped_network(rows, biases, ends, top)
+    x = g.standard_normal((500, 6))
+    expected = top(np.clip(x @ rows.T + biases, 0.0, ends))
+    for form in (network, relus, layers_in_own_form(network).network):
+        np.testing.assert_allclose(form(x), expected, rtol=0, atol=1e-12)

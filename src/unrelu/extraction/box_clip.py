@@ -28,7 +28,7 @@ from unrelu.core.record import remembered
 from unrelu.extraction.box_target import read_probabilities
 from unrelu.extraction.deep_numbers import TRIES
 
-__all__ = ["HALVINGS", "PROOFS", "Clipping", "notice_clipping"]
+__all__ = ["HAIR", "HALVINGS", "PROOFS", "Clipping", "notice_clipping"]
 
 _FAR = 1e6
 """How far out answers must have stopped changing, over the inputs' scale."""
@@ -36,7 +36,7 @@ HALVINGS = 40
 """Halvings or secants a bound, at most: a halving each would give all digits of a float32."""
 _SAME = 16.0
 """Answers equal within this many units in their last place: a batch may differ from a row."""
-_HAIR = 1e-5
+HAIR = 1e-5
 """Relative distance from a bound at which it is proved from both sides."""
 PROOFS = 64
 """Inputs around a range that are compared with their clipped copies, and corners of it that must
@@ -76,7 +76,7 @@ class Clipping:
     low: FloatArray
     high: FloatArray
     found: BoolArray
-    margin: float = _HAIR
+    margin: float = HAIR
 
     @property
     def noticed(self) -> bool:
@@ -135,7 +135,7 @@ def notice_clipping(
         answers = target(x)
         eps = float(np.finfo(np.float32 if is_single(answers) else np.float64).eps)
         read = _Reader(ask, _SAME * eps)
-        margin = max(_HAIR, math.sqrt(eps))  # a weak feature stops before its end, by rounding
+        margin = max(HAIR, math.sqrt(eps))  # a weak feature stops before its end, by rounding
         ends = read_probabilities(answers)[0] if probabilities else answers
         if not read.same(ends[:1], ends[1:])[0] or _saturates(read, start, sizes, generator):
             return Clipping(low, high, found)
@@ -168,7 +168,7 @@ def _saturates(
         return False
     halves = rng.permuted(np.tile(np.arange(d) < d // 2, (TRIES, 1)), axis=1)
     far = start + np.where(halves, _FAR * sizes * rng.choice([-1.0, 1.0], (TRIES, d)), 0.0)
-    step = math.sqrt(_HAIR) * sizes * rng.standard_normal((TRIES, d))
+    step = math.sqrt(HAIR) * sizes * rng.standard_normal((TRIES, d))
     answers = read(np.concatenate([far, far + np.where(halves, 0.0, step)]))
     # Where terms cancel, what is left of them keeps their rounding: the largest answer counts.
     change = np.abs(answers[TRIES:] - answers[:TRIES])
@@ -188,11 +188,11 @@ def _is_clipping(read: _Reader, seen: Clipping, rng: np.random.Generator) -> boo
     here, there = read(outside), read(edge)
     # Ends are known to a hair, or to where a feature changes answers by less than rounding.
     size = np.abs(here).max(axis=1)
-    allowed = len(low) * (_HAIR + read.rounding) * size
+    allowed = len(low) * (HAIR + read.rounding) * size
     if not (np.abs(here - there).max(axis=1) <= allowed).all():
         return False
     # One step and two steps inside an end, for all features found: a kink between is rare.
-    step = np.sqrt(_HAIR) * width
+    step = np.sqrt(HAIR) * width
     which = np.flatnonzero(seen.found)
     base = np.repeat(rng.uniform(low, high, (1, len(low))), len(which), axis=0)
     rows = []
@@ -251,14 +251,14 @@ def _bounds(read: _Reader, start: FloatArray, scale: FloatArray) -> tuple[FloatA
             & (np.abs(t_line) > np.abs(t))
             & (np.abs(t_line) <= np.abs(outside))
         )
-        checked = ask(np.where(line, t_line * (1.0 - _HAIR), 0.0), line)
-        beyond = ask(np.where(line, t_line * (1.0 + _HAIR), 0.0), line)
+        checked = ask(np.where(line, t_line * (1.0 - HAIR), 0.0), line)
+        beyond = ask(np.where(line, t_line * (1.0 + HAIR), 0.0), line)
         exact = line & read.same(beyond, constant) & ~read.same(checked, constant)
         outside = np.where(stopped, t, outside)
         inside, inner = np.where(moving, t, inside), np.where(moving[:, None], y, inner)
         step = np.where(moving, 2.0 * step, step)
         outside = np.where(exact, t_line, outside)
-        settled |= exact | (np.abs(outside - inside) <= _HAIR * np.abs(outside))
+        settled |= exact | (np.abs(outside - inside) <= HAIR * np.abs(outside))
     return start + outside, seen & settled
 
 

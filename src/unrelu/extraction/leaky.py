@@ -1,4 +1,4 @@
-r"""Two hidden layers of leaky units, where the first layer's hyperplanes are known.
+r"""Two hidden layers of leaky or saturating units, where the first's hyperplanes are known.
 
 Setting
 -------
@@ -23,6 +23,9 @@ others held, the top's gradient is continuous: slopes of the answers on both sid
 ratio :math:`a_j`. The steeper side is the upper one. Where all z are positive they are what the
 second layer sees, and Daniely & Granot's Theorem 2 recovers it there, with an affine term: one
 linear unit (a leaky one of slope 1) for each output carries it.
+
+Where all ratios are zero the units may saturate above (hard tanh, ReLU6, hard sigmoid):
+:mod:`unrelu.extraction.clipped`.
 """
 
 from __future__ import annotations
@@ -39,6 +42,9 @@ from unrelu.activations import activation
 from unrelu.core.explain import explained
 from unrelu.core.noise import AGREES, NoiseModel
 from unrelu.core.run import Run
+from unrelu.extraction.box import extract_in_box
+from unrelu.extraction.box_clip import HAIR
+from unrelu.extraction.clipped import clipped_network, find_ends
 from unrelu.extraction.deep_certify import certify_network
 from unrelu.extraction.deep_numbers import ALIKE, FINE, TRIES, ZERO
 from unrelu.extraction.three_layer_result import ThreeLayerResult
@@ -145,22 +151,26 @@ class _State:
                     "no leaky units",
                 )
             details |= {"least": float(self.first.slopes.min())}
+        ends, kind = None, "leaky units"
+        view = _Above(run.target, self.first)
         if not self.first.slopes.any():
-            return self.result(
-                Status.ASSUMPTION_VIOLATED, "the first layer's units are plain ReLUs"
-            )
-        above = extract_two_layer(
-            _Above(run.target, self.first), domain="nonnegative", answers="values", rng=run.rng,
-            progress=run.progress,
-        )  # fmt: skip
-        run.stages.extend(above.stages)
+            with run.stage("ends"):
+                ends, kind = find_ends(view, len(rows), run.rng), "units that saturate"
+            if ends is None:
+                return self.result(
+                    Status.ASSUMPTION_VIOLATED, "the first layer's units are plain ReLUs"
+                )
+        above = self.above(view, ends)
         top = above.network
         if not above.success or not isinstance(top, ReLUNetwork):
             return self.result(above.status if not above.success else Status.PARTIAL, (
-                f"the first layer's {len(rows)} units are leaky; of the layer above: "
-                f"{above.message}"
+                f"the first layer has {len(rows)} {kind}; of the layer above: {above.message}"
             ))  # fmt: skip
-        self.network, plain_relus = _composed(self.first, top)
+        if ends is None:
+            self.network, plain_relus = _composed(self.first, top)
+        else:
+            layer = self.first.weights, self.first.biases
+            self.network, plain_relus = clipped_network(*layer, ends, top)
         with run.stage("certificate"):
             verdict = certify_network(run.target, plain_relus, noise, rng=run.rng)
         self.certificate = verdict.certificate
@@ -168,8 +178,24 @@ class _State:
             return self.result(Status.PARTIAL, verdict.message)
         widths = f"hidden widths {len(rows)} and {top.hidden_widths[0]}"
         return self.result(
-            Status.RECOVERED, f"{widths}, the first of leaky units; {verdict.certificate}"
+            Status.RECOVERED, f"{widths}, the first of {kind}; {verdict.certificate}"
         )
+
+    def above(self, view: _Above, ends: FloatArray | None) -> RecoveryResult:
+        """Recover what is above the first layer, where its units all rise."""
+        run = self.run
+        found: RecoveryResult
+        if ends is None:
+            found = extract_two_layer(
+                view, domain="nonnegative", answers="values", rng=run.rng, progress=run.progress
+            )
+        else:  # rows are off by rounding: not at the very ends
+            box = HAIR * ends, (1.0 - HAIR) * ends
+            found = extract_in_box(
+                view, domain=box, answers="values", rng=run.rng, progress=run.progress
+            )
+        run.stages.extend(found.stages)
+        return found
 
     def noise(self) -> NoiseModel:
         """Return the noise of an answer, which grows with the input as rounding does."""

@@ -185,7 +185,8 @@ def _recover(run: SmoothRun, state: _Progress) -> tuple[Status, str]:
     if state.rows.straight:
         return _copied(run, state)
     if state.rank < run.domain.dimension:  # a unit may be missing: one that gradients hardly show
-        basis = _span(run, span).basis
+        again = _span(run, span)
+        basis = again.basis[: max(again.rank, state.rank + 1)]
         more = _Progress(rank=len(basis))
         if len(basis) > state.rank and _found_in(run, more, basis):
             vars(state).update(vars(more))

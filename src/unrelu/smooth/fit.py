@@ -159,6 +159,30 @@ class _Dense:
         return np.asarray(step)
 
 
+class _Single:
+    """The equations of one output as they are: their squares would lose half of the digits."""
+
+    def __init__(self, data: _Data, state: _State, slope: FloatArray) -> None:
+        k, width = state.rows.shape
+        a = slope * state.coefficients[:k, 0]
+        a = (a[:, :, None] * data.x1[:, None, :]).reshape(len(slope), k * width)
+        a -= state.basis @ (state.basis.T @ a)
+        self.root = _root(np.einsum("np,np->p", a, a))
+        self.right = state.residual[:, 0]
+        self.equations = a
+
+    def solve(self, gradient: FloatArray, damping: float) -> FloatArray | None:
+        """Return the damped step."""
+        if self.root is None:
+            return None
+        count = len(gradient)
+        table = np.concatenate([self.equations / self.root, np.sqrt(damping) * np.eye(count)])
+        right = np.concatenate([self.right, np.zeros(count)])
+        factor, triangle = scipy.linalg.qr_multiply(table, right, mode="right", overwrite_a=True)
+        step = scipy.linalg.solve_triangular(triangle, factor, check_finite=False)
+        return np.asarray(step / self.root)
+
+
 class _Products:
     """The normal matrix by its products, for conjugate gradients with a block for each unit."""
 
@@ -269,7 +293,10 @@ def _fitted(
     damping, taken, slow = EPS**0.25, 0, 0
     while taken < steps and slow < PATIENCE and not _rms(data, state) <= enough:
         slope, gradient = _gradient(data, state, phi)
+        kind: type[_Dense | _Products | _Single]
         kind = _Dense if len(gradient) <= DENSE else _Products
+        if len(gradient) <= min(DENSE, len(data.x1)) and data.y.shape[1] == 1:
+            kind = _Single
         normal = kind(data, state, slope)
         before, promised = state.loss, np.inf
         while taken < steps and damping < 1.0 / EPS:

@@ -126,11 +126,14 @@ def layers_in_own_form(network: Network) -> OwnForm:
     Parameters
     ----------
     network
-        Two hidden layers of leaky ReLUs with a slope for each unit; slopes of 1 in the second
-        are linear units, which carry what is affine.
+        Two hidden layers, the first of leaky ReLUs with a slope for each unit or of hard tanhs,
+        the second of leaky ReLUs; slopes of 1 in the second are linear units, which carry what
+        is affine.
     """
-    first, second = (phi.parameters.ravel() for phi in network.activations)
-    low, name = _one_activation(first)
+    low, second = network.activations[0], network.activations[1].parameters.ravel()
+    name = "hard tanhs"
+    if low.name == "leaky_relu":
+        low, name = _one_activation(low.parameters.ravel())
     (w1, w, u), (b1, b, c) = network.weights, network.biases
     line = second == 1.0
     skip = u[:, line] @ w[line]
