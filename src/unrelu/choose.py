@@ -234,7 +234,8 @@ def _in_units_of_its_own(
     stages = best.stages
     for _ in range(MOVES):  # a network found in some units tells better ones
         if network is not None:
-            frame = frame_of_network(network, plan.facts.probabilities, planner)
+            least = max(EXACT, NOISE_MULTIPLE * plan.diagnosis.relative_noise)
+            frame = frame_of_network(network, plan.facts.probabilities, least, planner)
         elif best.copied:
             break
         else:

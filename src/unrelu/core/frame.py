@@ -127,28 +127,33 @@ def frame_of_rows(rows: FloatArray) -> Frame:
     return Frame(center, np.where(spread > rounding, spread, 1.0), "the rows given")
 
 
-def frame_of_network(network: Network, log_odds: bool, rng: np.random.Generator) -> Frame | None:
+def frame_of_network(
+    network: Network, log_odds: bool, least: float, rng: np.random.Generator
+) -> Frame | None:
     """Return in which units the inputs of a network live; None where they seem to be one.
 
     In these every input weighs as much in the first layer as any other. The centre is the point
     that its hyperplanes pass by; they do so at a distance of one, or, where they all meet there,
-    as far as the origin is. Of ``log_odds``, values at typical inputs differ by one.
+    as far as the origin is. Of ``log_odds``, values at typical inputs differ by one. Inputs that
+    weigh less than the part ``least`` of the heaviest say nothing.
     """
     size = np.linalg.norm(network.weights[0], axis=1)
     if not (size > 0).any():
         return None
     w, b = ((a[size > 0].T / size[size > 0]).T for a in (network.weights[0], network.biases[0]))
     d = w.shape[1]
+    heavy = np.linalg.norm(w, axis=0)
+    heavy = heavy > least * heavy.max()
     units = np.ones(d)
     for _ in range(MOVES):  # rows of equal length, columns of equal length, in turn
         rows = w * units
         rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-        units = units * _units(np.linalg.norm(rows, axis=0))
+        units = units * _units(np.where(heavy, np.linalg.norm(rows, axis=0), 0.0))
     length = np.linalg.norm(w * units, axis=1)
     rows, offsets = w * units / length[:, None], b / length
     center = np.linalg.lstsq(rows, -offsets, rcond=SHARP)[0]
     away = float(np.linalg.norm(center)) / math.sqrt(d)
-    if np.log(units).std() <= UNEVEN and away * float(np.median(units)) <= NEAR[1]:
+    if np.log(units[heavy]).std() <= UNEVEN and away * float(np.median(units)) <= NEAR[1]:
         return None
     unit = float(np.median(np.abs(rows @ center + offsets))) / NORMAL_MEDIAN
     if unit <= SHARP * away:

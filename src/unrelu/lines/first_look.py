@@ -41,7 +41,7 @@ class FirstLookConfig:
     side_steps: tuple[float, ...] = (0.12, 0.015)
     """Steps across the line, over the distance to the nearest kink: the longest that is
     straight tells a piece's slope."""
-    reaches: tuple[tuple[float, ...], ...] = ((8.0, 13.0, 5.0), (23.0, 3.0, 1.5))
+    reaches: tuple[tuple[float, ...], ...] = ((8.0,), (13.0, 5.0), (23.0, 3.0, 1.5))
     """How far to follow a hyperplane, over ``sqrt(d) + |t|``, by round: later places are for
     spots that were flat or crowded."""
     signal: float = 3000.0

@@ -295,17 +295,9 @@ def survey(
     if slack is not None:
         values[chosen] = ask(points[chosen])
     found = measure_gradients(
-        ask,
-        points[chosen],
-        values[chosen],
-        steps[chosen],
-        directions,
-        noise,
-        rng=rng,
-        bounds=bounds,
-        slack=0.0 if slack is None else slack,
-        config=gradient_config,
-    )
+        ask, points[chosen], values[chosen], steps[chosen], directions, noise,
+        rng=rng, bounds=bounds, slack=0.0 if slack is None else slack, config=gradient_config,
+    )  # fmt: skip
     std = level[chosen] / steps[chosen, None]
     if len(directions):
         std = np.median(found.std, axis=1) * level[chosen] / noise.at(points[chosen])
