@@ -47,6 +47,8 @@ CONFIG = AuditConfig(
     copies=(250, 500), seconds=10.0,
 )  # fmt: skip
 """Fewer defences and smaller copies than by default, so that a model takes a minute."""
+JUDGED = 200_000
+"""Inputs at which labels are compared: ten times as many as the audit did."""
 ATTACKERS = 3
 """Attacks on a defended model, each with a seed of its own: one that gets through is enough."""
 
@@ -164,9 +166,14 @@ def error_of(result: RecoveryResult | None, model: Model, x: FloatArray) -> floa
     return min(1.0, error) if np.isfinite(error) else 1.0
 
 
-def is_as_told(result: RecoveryResult, model: Model, x: FloatArray) -> bool:
-    """Whether a clone is what the audit says of it: useful, or right about so many labels."""
+def is_as_told(result: RecoveryResult, model: Model, x: FloatArray, seed: int) -> bool:
+    """Whether a clone is what the audit says of it: useful, or right about so many labels.
+
+    The audit bounds how often labels differ, from 20,000 of them: the judge looks at more.
+    """
     if isinstance(result, LabelsResult) and result.certificate is not None:
+        size = (JUDGED, model.inputs)
+        x = np.random.default_rng(seed).standard_normal(size)
         wrong = np.mean(result.predict(x) != model.ask(x).argmax(axis=1))
         return bool(wrong <= result.certificate.fraction_bound)
     return error_of(result, model, x) < CONFIG.useful
@@ -219,7 +226,7 @@ def judged(seed: int, make: Callable[[int], Model]) -> dict[str, Any]:
     x = np.random.default_rng(seed + 1).standard_normal((CONFIG.points, model.inputs))
     spread = float(model.ask(x).std())
     clone = error_of(facts.result if facts.recovered else None, model, x)
-    true = not facts.recovered or is_as_told(facts.result, model, x)
+    true = not facts.recovered or is_as_told(facts.result, model, x, seed + 1)
     wrong = [] if true else ["cloned"]
     calm: list[str] = []
     unknown = 0
@@ -257,7 +264,13 @@ def judged(seed: int, make: Callable[[int], Model]) -> dict[str, Any]:
 
 
 ROWS = [
-    Row(name, partial(judged, make=make), [61_000 + i], {"success": 1, "false_clear": 0}, 600.0)
+    Row(
+        name,
+        partial(judged, make=make),
+        [68_000 + i, 69_000 + i],
+        {"success": 1, "false_clear": 0},
+        600.0,
+    )
     for i, (name, make) in enumerate(MODELS.items())
 ]
 

@@ -578,3 +578,9 @@ def test_one_unlucky_attack_does_not_make_a_defence(facts, monkeypatch):
         d for d in audit(connect(NETWORK), rng=0, config=once).defences if "round" in d.name
     )
     assert rounded.status == "ASSUMPTION_VIOLATED"
+
+
+def test_a_number_stays_with_its_unit(facts):
+    page = render_page(facts)
+    assert not re.search(r"\d %", page)
+    assert re.search(r"\d\N{NO-BREAK SPACE}%", page)

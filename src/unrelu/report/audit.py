@@ -263,10 +263,6 @@ def audit(
     clone = _tried_on_clone(target, attacked, domain, options, streams, meter)
     copies = _copies(target, clone.ask or target, plan, options, streams[4], meter)
     headline, paragraph = verdict(attacked, shape)
-    leaking = bool(len(seen_span(result)))
-    risk = risk_of(result, copies, leaking=leaking, cut_short=attacked.cut_short)
-    needed = attacked.needed if clone.ask is not None else None
-    best = best_change(clone.defences, options)
     return Audit(
         target=redact(name or target.identity),
         seed=seed,
@@ -281,19 +277,33 @@ def audit(
         rate=rate,
         leaks=clone.leaks,
         defences=clone.defences,
-        recommendation=recommend(clone.defences, options, result),
         line=clone.line,
         kinks=clone.kinks,
         image_shape=shape,
         blind=blind,
         copies=copies,
-        needed=needed,
-        risk=risk,
-        actions=actions(risk, needed, copies, best, clone.defences),
         command=command,
         with_data=target.data is not None,
         attacks=attacked.attacks,
+        **_weighed(attacked, clone, copies, options),
     )
+
+
+def _weighed(
+    attacked: Attacked, clone: _OnClone, copies: tuple[CopyPoint, ...], options: AuditConfig
+) -> dict[str, Any]:
+    """Return what the facts mean: the risk, what to do, and what an attacker needs."""
+    result = attacked.result
+    leaking = bool(len(seen_span(result)))
+    risk = risk_of(result, copies, leaking=leaking, cut_short=attacked.cut_short)
+    needed = None if clone.ask is None else attacked.needed
+    best = best_change(clone.defences, options)
+    return {
+        "needed": needed,
+        "risk": risk,
+        "actions": actions(risk, needed, copies, best, clone.defences),
+        "recommendation": recommend(clone.defences, options, result),
+    }
 
 
 @dataclasses.dataclass(frozen=True)

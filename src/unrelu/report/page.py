@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib import resources
 from typing import Any
 
@@ -19,7 +20,8 @@ __all__ = ["new_environment", "render_page"]
 def render_page(audit: Audit) -> str:
     """Return the report: HTML without scripts, links to elsewhere or outside files."""
     template = new_environment().get_template("template.html")
-    return str(template.render(audit=audit, **_figures(audit)))
+    page = str(template.render(audit=audit, **_figures(audit)))
+    return re.sub(r"(?<=\d) %", "\N{NO-BREAK SPACE}%", page)  # a number stays with its unit
 
 
 def new_environment() -> Any:
