@@ -221,7 +221,8 @@ def recover_directions(
     largest = max((float(weights.max(initial=0.0)) for weights, _ in found), default=0.0)
     found = [(a[a >= thresholds.eta2 * largest], w[a >= thresholds.eta2 * largest])
              for a, w in found]  # fmt: skip
-    return _without_duplicates(*found, thresholds.eta3)
+    first, second = found
+    return _without_duplicates(first, second, thresholds.eta3)
 
 
 def _without_duplicates(
