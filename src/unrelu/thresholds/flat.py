@@ -129,8 +129,9 @@ def plane_freedom(
                 np.append(side * column, 0.0), A_ub=matrix, b_ub=np.abs(heights), bounds=free,
                 method="highs",
             )  # fmt: skip
-            reached = solved.status == 0 and solved.x is not None
-            widths.append(-side * float(column @ solved.x[:-1]) if reached else np.inf)
+            if solved.status != 0 or solved.x is None:
+                return np.inf
+            widths.append(-side * float(column @ solved.x[:-1]))
         total += max(widths) ** 2
     return float(np.sqrt(total) / np.linalg.norm(direction @ inputs))
 
