@@ -5,7 +5,7 @@
 repository, where the one place of ``file`` that reads ``old`` is made to read ``new``, and
 ``test`` must fail. Before that every test named must pass in the copy as it is. Outcomes go to
 ``benchmarks/results/mutations.jsonl``, from which the papers page tells them; rows that were
-tried before are left out unless ``--fresh`` asks for all.
+noticed before are left out unless ``--fresh`` asks for all.
 """
 
 from __future__ import annotations
@@ -97,7 +97,8 @@ def on_file(paper: str) -> dict[str, dict[str, Any]]:
 
 def run(paper: str, copy: Path, *, fresh: bool) -> int:
     """Try a paper's mutations, tell and record each, and count those on file not noticed."""
-    done = {} if fresh else on_file(paper)
+    known = {} if fresh else on_file(paper)
+    done = {name for name, run in known.items() if run["success"]}
     rows = [row for row in mutations(paper) if name_of(paper, row) not in done]
     tests = sorted({test for *_, test in rows})
     if tests and outcome(copy, tests) != 0:

@@ -132,15 +132,14 @@ def test_a_cut_behind_two_layers(seed: int) -> None:
 
 
 def test_the_freedom_of_a_plane() -> None:
-    """Points beside x_1 = 0 at heights +-h and abscissae +-s: it can turn by h / s."""
-    h, s = 0.1, 2.0
-    x = np.array([[h, s], [h, -s], [-h, s], [-h, -s]])
+    """Points beside x_1 = 0 at heights h and -g, abscissae +-s: it can turn by (h + g) / 2s."""
+    h, g, s = 0.1, 0.3, 2.0
+    x = np.array([[h, s], [h, -s], [-g, s], [-g, -s]])
     free = plane_freedom(np.array([1.0, 0.0]), x[:, 0], x, np.eye(2))
-    assert free == pytest.approx(h / s)
+    assert free == pytest.approx((h + g) / (2.0 * s))
     # In inputs of which the second is ten times smaller the same turn is ten times larger.
-    assert plane_freedom(np.array([1.0, 0.0]), x[:, 0], x, np.diag([1.0, 10.0])) == (
-        pytest.approx(10.0 * h / s)
-    )
+    wide = plane_freedom(np.array([1.0, 0.0]), x[:, 0], x, np.diag([1.0, 10.0]))
+    assert wide == pytest.approx(10.0 * free)
     flat = x * [1.0, 0.0]
     assert plane_freedom(np.array([1.0, 0.0]), flat[:, 0], flat, np.eye(2)) == np.inf
 
@@ -169,6 +168,22 @@ def test_a_trunk_learned_by_another_method() -> None:
     # A trunk that is not known exactly cannot give an exact network.
     half = learn_from_samples(x[:40_000], lower(x[:40_000]).sum(axis=1), rng=0, polish=False)
     assert learn_modular(x, f(x), lower=half, rng=0).status is not Status.RECOVERED
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_units_of_one_level_are_not_passed_over(seed: int) -> None:
+    """Two units with one coefficient share a level that no hyperplane separates."""
+    lower, _, (_, _, v, t) = middle_cut(seed)
+
+    def f(x: np.ndarray) -> np.ndarray:
+        return (lower(x) @ v.T > t).astype(float) @ np.array([1.0, 1.0, 1.7])
+
+    x = np.random.default_rng(seed).standard_normal((100_000, 6))
+    result = learn_modular(x, f(x), lower=lower, rng=0)
+    assert result.status is Status.RECOVERED, result.message
+    assert len(result.directions) == 3
+    gaps = np.linalg.norm(result.directions[:, None] - v[None], axis=2).min(axis=0)
+    assert gaps.max() < 0.05  # what the status promises
 
 
 def test_a_wrong_or_silent_lower_part_is_told() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from unrelu.errors import InvalidInput
 from unrelu.gaussian.awasthi import RankOneUnits, population_tensors
+from unrelu.gaussian.population import learn_from_population
 from unrelu.gaussian.printed import (
     SIGNS,
     TruncatedLoss,
@@ -16,6 +17,7 @@ from unrelu.gaussian.printed import (
     projected_descent,
     sign_features,
 )
+from unrelu.networks import ReLUNetwork
 from unrelu.result import Status
 
 
@@ -132,3 +134,24 @@ def test_what_the_paper_assumes_is_asked_for():
     few = np.random.default_rng(1).standard_normal((400, 3))
     missed = learn_as_printed(few, np.abs(few).sum(axis=1) ** 2, **(asked | {"epsilon": 1e-3}))
     assert missed.status is Status.PARTIAL
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_corollary_3_3_needs_smoothing_and_no_more(seed):
+    """Section 6: four units in a plane have no unique tensors; moved by 0.1 they have."""
+    rng = np.random.default_rng([seed, 33])
+    d, m = 6, 4
+    plane = np.linalg.qr(rng.standard_normal((d, 2)))[0]
+    flat = rng.standard_normal((m, 2)) @ plane.T
+    flat /= np.linalg.norm(flat, axis=1, keepdims=True)
+    a, b = rng.uniform(0.5, 1.5, m), rng.uniform(-1.0, 1.0, m)
+    for tau in (0.0, 0.1):
+        w = flat + tau / np.sqrt(d) * rng.standard_normal((m, d))
+        w /= np.linalg.norm(w, axis=1, keepdims=True)
+        network = ReLUNetwork([w, a[None]], [b, np.zeros(1)])
+        result = learn_from_population(network, rng=seed, refine=False, pairs=1)
+        assert result.success == (tau > 0.0), result.message
+        if result.success:
+            cosines = np.abs(result.moment_weights @ w.T)
+            # Rounding times the inverse of s_m(W) = 0.05, squared.
+            assert (1.0 - cosines.max(axis=0) < 1e-9).all()

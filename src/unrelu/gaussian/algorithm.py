@@ -69,7 +69,8 @@ Theorem 3.4, Claim 4.8          ``unrelu.gaussian.identifiability.identifiabilit
                                 test_claim_4_8_pair_is_found
 Algorithm 4, step 4             ``recover_directions``; deviation 8; test
                                 test_near_units_of_one_tensor_are_not_one_and_the_same_of_two_is
-Corollary 3.3                   measured by the moments alone: benchmarks/letter_awasthi.py
+Corollary 3.3                   measured by the moments alone: benchmarks/letter_awasthi.py;
+                                test test_corollary_3_3_needs_smoothing_and_no_more
 several outputs (not printed)   ``unrelu.gaussian.outputs.Outputs``; deviation 9; test
                                 test_joint_tensors_show_units_that_no_output_shows_alone
 ==============================  =======================================================

@@ -219,9 +219,9 @@ def recover_directions(
         found.append((factor / math.sqrt(math.factorial(tensor.k)), w))
     # Step 4.
     largest = max((float(weights.max(initial=0.0)) for weights, _ in found), default=0.0)
-    first, second = (
-        (a[a >= thresholds.eta2 * largest], w[a >= thresholds.eta2 * largest]) for a, w in found
-    )
+    found = [(a[a >= thresholds.eta2 * largest], w[a >= thresholds.eta2 * largest])
+             for a, w in found]  # fmt: skip
+    first, second = found
     return _without_duplicates(first, second, thresholds.eta3)
 
 

@@ -112,7 +112,7 @@ def _wrong(x: FloatArray, on: BoolArray, found: UnitsFit) -> int:
 def _allowed(found: UnitsFit, config: ThresholdConfig) -> float:
     """About one wrong point next to each unit for every number that is fitted to them."""
     k, n = found.directions.shape
-    return config.reach * k * (n + 1)
+    return float(config.reach * k * (n + 1))
 
 
 def _needed(passes: Passes, found: UnitsFit) -> UnitsFit:

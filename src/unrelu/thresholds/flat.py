@@ -93,7 +93,8 @@ def roomiest_plane(points: FloatArray, on: BoolArray) -> tuple[FloatArray, float
     )
     if solved.x is None or not (length := float(np.linalg.norm(solved.x[:n]))) > 0.0:
         return np.zeros(n), 0.0, 0.0
-    return np.asarray(solved.x[:n]) / length, float(solved.x[n]) / length, -solved.fun / length
+    normal, rest = np.asarray(solved.x[:n]), np.asarray(solved.x[n:])
+    return normal / length, float(rest[0]) / length, float(rest[1]) / length
 
 
 def plane_freedom(
@@ -128,7 +129,9 @@ def plane_freedom(
                 np.append(side * column, 0.0), A_ub=matrix, b_ub=np.abs(heights), bounds=free,
                 method="highs",
             )  # fmt: skip
-            widths.append(-float(solved.fun) if solved.status == 0 else np.inf)
+            if solved.status != 0 or solved.x is None:
+                return np.inf
+            widths.append(-side * float(column @ solved.x[:-1]))
         total += max(widths) ** 2
     return float(np.sqrt(total) / np.linalg.norm(direction @ inputs))
 

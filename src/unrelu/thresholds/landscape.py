@@ -114,11 +114,21 @@ def minimise_landscape(tensor: FloatArray, start: FloatArray, *, penalty: float)
     -------
     The minimiser, scaled to unit length.
     """
+
+    def value(u: FloatArray) -> float:
+        return landscape_objective(tensor, u, penalty=penalty)[0]
+
+    def gradient(u: FloatArray) -> FloatArray:
+        return landscape_objective(tensor, u, penalty=penalty)[1]
+
+    def hessian(u: FloatArray) -> FloatArray:
+        return landscape_objective(tensor, u, penalty=penalty)[2]
+
     found = scipy.optimize.minimize(
-        lambda u: landscape_objective(tensor, u, penalty=penalty)[0],
+        value,
         start,
-        jac=lambda u: landscape_objective(tensor, u, penalty=penalty)[1],
-        hess=lambda u: landscape_objective(tensor, u, penalty=penalty)[2],
+        jac=gradient,
+        hess=hessian,
         method="trust-exact",
         options={"gtol": np.sqrt(np.finfo(np.float64).eps) * penalty, "maxiter": 500},
     )
