@@ -28,9 +28,9 @@ from unrelu.extraction.three_layer import ThreeLayerResult, extract_three_layer
 from unrelu.extraction.two_hidden import extract_two_hidden, price_two_hidden
 from unrelu.extraction.two_layer import TwoLayerConfig, TwoLayerResult, extract_two_layer
 from unrelu.lines.facts import Facts, Merit, Offer, follow_hyperplanes
-from unrelu.lines.first_look import FirstLookConfig, price_of_look
+from unrelu.lines.first_look import FirstLook, FirstLookConfig, price_of_look
 from unrelu.progress import Progress
-from unrelu.result import RecoveryResult, Status
+from unrelu.result import Provenance, RecoveryResult, Status
 
 __all__ = [
     "any_depth",
@@ -164,9 +164,7 @@ def _two(
     result = attempt(TwoLayerConfig(restarts=0))
     if result.status not in _ANOTHER_LINE or target_changed(result):
         return result
-    with target.stage("depth"):
-        longer = FirstLookConfig(fewest=FirstLookConfig().most)
-        look = follow_hyperplanes(target, facts.diagnosis, rng, longer)
+    look = _longer_look(facts, target, rng)
     if look is not None and look.deeper:
         # Of one hidden layer it would be ill-conditioned; of more, nothing is known yet.
         message = f"{look}: more than one hidden layer"
@@ -257,7 +255,21 @@ def _answers(facts: Facts) -> AnswerKind:
 def _noisy(
     facts: Facts, target: Remembered, rng: np.random.Generator, progress: Progress
 ) -> RecoveryResult:
+    if facts.deeper == 1 and facts.few_digits and facts.tried(TWO_HIDDEN) is None:
+        # One hyperplane that seems to bend may be a cluster's: more of them tell.
+        look = _longer_look(facts, target, rng)
+        if look is not None and look.deeper > 1:
+            message = f"{look}: more than one hidden layer"
+            seen = Provenance(algorithm=NOISY, target=target.identity)
+            return RecoveryResult(Status.PARTIAL, message, target.queries, seen)
     return extract_from_noisy(target, answers=_answers(facts), rng=rng, progress=progress)
+
+
+def _longer_look(facts: Facts, target: Remembered, rng: np.random.Generator) -> FirstLook | None:
+    """Follow as many hyperplanes as a first look ever does."""
+    with target.stage("depth"):
+        longer = FirstLookConfig(fewest=FirstLookConfig().most)
+        return follow_hyperplanes(target, facts.diagnosis, rng, longer)
 
 
 def two_hidden_noisy(facts: Facts) -> Offer | None:

@@ -82,17 +82,19 @@ class FirstLayer:
         config, d, rng = self.config, self.reader.dimension, self.rng
         directions = rng.standard_normal((d, 2))
         free = scipy.linalg.null_space(self.rows.weights) if self.rows.count else np.eye(d)
+        angle = np.pi * (np.arange(config.lines) + rng.random(config.lines)) / config.lines
         if inside and free.shape[1] > 1:
             directions = free @ rng.standard_normal((free.shape[1], 2))
         elif inside and free.shape[1] == 1:
-            directions[:, :1] = free  # one row is missing at most
+            directions[:, :1] = free  # one row is missing at most: all lines run that way
+            angle = np.zeros(config.lines)
         plane = np.linalg.qr(directions)[0].T
         base = self.reader.draw(1)[0]
         base = base - plane.T @ (plane @ base)
         radius = config.radius * np.sqrt(d)
-        angle = np.pi * (np.arange(config.lines) + rng.random(config.lines)) / config.lines
         direction = np.stack([np.cos(angle), np.sin(angle)], axis=1)
-        off = radius * rng.uniform(-0.6, 0.6, config.lines)  # all of the disc is crossed
+        places = rng.permutation(config.lines) + rng.random(config.lines)
+        off = 0.6 * radius * (2.0 * places / config.lines - 1.0)  # all of the disc is crossed
         half = np.sqrt(radius**2 - off**2)
         across = np.stack([-direction[:, 1], direction[:, 0]], axis=1)
         starts = across * off[:, None] - direction * half[:, None]
