@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from unrelu._diagnosis import Diagnosis
+from unrelu._diagnosis import Diagnosis, DiagnosisConfig
 from unrelu._numbers import real_number
 from unrelu._random import RandomState, as_generator
 from unrelu._types import BoolArray, FloatArray
@@ -25,26 +25,6 @@ from unrelu.oracles.wrappers import to_bfloat16
 __all__ = ["Diagnosis", "DiagnosisConfig", "diagnose"]
 
 _TINY = float(np.finfo(np.float64).tiny)
-
-
-@dataclasses.dataclass(frozen=True)
-class DiagnosisConfig:
-    """Sizes and thresholds of the diagnosis, in the units given."""
-
-    points: int = 16
-    """Gaussian points looked at; medians over them are steady to about 30 %."""
-    steps: tuple[float, ...] = (1e1, 1e0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6, 1e-7)
-    """Steps of the second differences, in input units (times ``scale``): large ones
-    cross kinks, small ones vanish in input rounding; the quietest that still moves
-    the answer gives the noise. Those below ``small``'s end are asked where longer ones show
-    more than the rounding of float64."""
-    far: float = 100.0
-    """Factor by which points are moved out to see whether answers stay bounded."""
-    small: tuple[float, float] = (1e-5, 1e-3)
-    """An input at which all steps from the one to the other move the answer lies on no flat
-    part of the target."""
-    still: float = 0.8
-    """Steps up to the larger leave this part of a tree's answers as they are."""
 
 
 _READINGS = ("values", "probabilities")

@@ -248,7 +248,8 @@ class Simulation:
         if self.truth.shape[1] > 1:
             if not self.probabilities:
                 changes.append(_Change("probabilities, not logits", Softmax, limit, rescales=True))
-            shape = self.points.shape[1], self.truth.shape[1], self.full_width
+            units = self.result.findings().units
+            shape = self.points.shape[1], self.truth.shape[1], units
             labels = max(limit, price_labels(*shape)[1])  # more than the same attack's answers
             changes.append(_Change("top-1 label only", Labels, labels))
         half = _Change("query budget of half the attack", _unchanged, self.spent // 2,
@@ -318,7 +319,9 @@ class Simulation:
         """Say what the attack still got behind a defence, or nothing."""
         found = result.findings()
         if found.labels and result.copied:
-            needed = attack_queries(result)[1]
+            stages = result.queries.by_stage  # neither the first look nor certainty is needed
+            aside = ("connect", "diagnosis", "depth", "identity", "certificate")
+            needed = result.queries.total - sum(stages.get(name, 0) for name in aside)
             return f"took {needed:,} labels, {needed / self.spent:.2g} times as many queries"
         if found.rank:
             return f"the span still leaks: {found.rank} dimensions of it were found"
