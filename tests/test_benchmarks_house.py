@@ -18,7 +18,7 @@ from benchmarks import architecture, house, ways  # noqa: E402
 # answers, boxes, peeling): what those replace goes next. Asked are 150 knobs
 # (house.KNOBS_ASKED) and no long file or function at all; what is there is listed by
 # python -m benchmarks.house knobs|files|functions|names.
-MOST_KNOBS = 358
+MOST_KNOBS = 359
 MOST_NAMES_TWICE = 8
 MOST_LONG_FILES = 0
 MOST_LONG_FUNCTIONS = 0

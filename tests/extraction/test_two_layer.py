@@ -553,12 +553,13 @@ def test_what_is_looser_than_exact_is_not_called_recovered():
 
 @pytest.mark.parametrize("decimals", [9, 11])
 @pytest.mark.parametrize("seed", range(3))
-def test_answers_between_float64_and_coarse_are_exact_within_1e_6(decimals, seed):
-    # Rounding in the 9th decimal is enlarged some ten times by the gradients it is read from:
-    # far below the 1e-6 of the spread that exactness asks for.
+def test_answers_between_float64_and_coarse_are_exact_within_their_noise(decimals, seed):
+    """What is stated beyond a hundred deviations of an answer is a copy, however close."""
     truth = random_network(10, 6, 2, rng=seed)
     result = extract_two_layer(Rounded(as_oracle(truth), decimals), rng=seed)
-    assert result.status is Status.RECOVERED, result.message
+    noise = 10.0**-decimals / np.sqrt(12.0)
+    assert result.status in {Status.RECOVERED, Status.APPROXIMATED}, result.message
+    assert not result.success or result.certificate.tolerance < 110 * noise
     assert relative_error(result.network, truth) < 1e-6
 
 

@@ -317,21 +317,14 @@ def _conclude(search: UnitSearch, passed: bool) -> tuple[Status, str, UnitsVerdi
         )
     with search.run.stage("certificate"):
         verdict = certify_units(
-            target.oracle,
-            search.found.units,
-            search.found.covariance,
-            search.noise,
-            target.domain,
-            measured=search.measured,
-            levels=target.levels,
-            rng=target.rng,
-            legible=target.legible,
-            config=search.config.certify,
-        )
+            target.oracle, search.found.units, search.found.covariance, search.noise,
+            target.domain, measured=search.measured, levels=target.levels, rng=target.rng,
+            legible=target.legible, config=search.config.certify,
+        )  # fmt: skip
     if verdict.objection:
         return Status.ASSUMPTION_VIOLATED, verdict.objection, verdict
     certificate, units = verdict.certificate, f"{search.found.units.count} hidden units"
-    if _exact(verdict):
+    if _exact(verdict, search.config.float64):
         return Status.RECOVERED, f"{units}; {certificate}", verdict
     if (verdict.tolerances <= search.config.useful * verdict.scales).all():
         return (
@@ -348,9 +341,10 @@ def _conclude(search: UnitSearch, passed: bool) -> tuple[Status, str, UnitsVerdi
     )
 
 
-def _exact(verdict: UnitsVerdict) -> bool:
+def _exact(verdict: UnitsVerdict, float64: float) -> bool:
     """Whether each output's tolerance is as small as exactness within the noise asks for."""
-    least = np.maximum(EXACT * verdict.scales, EXACT_NOISE * verdict.noise)
+    fine = verdict.noise <= float64 * verdict.sizes
+    least = np.where(fine, EXACT * verdict.scales, EXACT_NOISE * verdict.noise)
     return bool((verdict.tolerances <= least).all())
 
 

@@ -37,6 +37,8 @@ class TwoLayerConfig:
     useful: float = COARSE
     """Error over std(f), predicted or met by the certificate, above which the result is
     called ill conditioned."""
+    float64: float = 1e-12
+    """Noise over the size of answers up to which it is the rounding of float64."""
     precision: float = 5e-12
     """Root mean square error over std(f) below which nothing is refined."""
     coarse: float = 1e-10
