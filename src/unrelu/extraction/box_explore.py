@@ -238,6 +238,7 @@ class Exploration:
         network = with_unit(normalised(old), *star.unit())
         if near is not None:  # its outputs are wrong by what the star shows
             network = joined(network, self.units, near)
+        self.network = network  # what it explains is fitted
         rows = self.nearly_explained(3.0)
         fitted = fit_outputs(network, rows.points, rows.values, rows.deviation)
         counts = []
