@@ -91,7 +91,7 @@ def test_a_price_passed_between_runs_is_a_status(monkeypatch):
     monkeypatch.setattr(_choose_plan, "METHODS", (lambda facts: stub(passes),))
     result = extract(connect(planted.random_network(3, 2, 1, rng=0)), rng=0)
     assert result.status is Status.BUDGET_EXHAUSTED
-    assert "more than was planned" in result.message
+    assert "More than was planned" in result.message
 
 
 def test_answers_that_leave_their_range_are_values(monkeypatch):

@@ -22,7 +22,6 @@ from unrelu import (
     InvalidInput,
     ReLUNetwork,
     connect,
-    diagnose,
     extract,
     planted,
 )  # fmt: skip
@@ -31,8 +30,10 @@ from unrelu.cli.main import app
 from unrelu.labels.algorithm import LabelsResult
 from unrelu.oracles import Labels, Noisy, Softmax
 from unrelu.oracles.wrappers import Cast
+from unrelu.progress import NullProgress
 from unrelu.report import audit, render_page, simulation
 from unrelu.report.aside import run_aside
+from unrelu.report.attempts import run_attacks
 from unrelu.report.audit import AuditConfig
 from unrelu.report.compare import changes, read_audit
 from unrelu.report.copies import missed, train_students
@@ -266,7 +267,10 @@ def tree(x):
 
 
 def products(x):
-    return (x @ NETWORK.weights[0].T) ** 2 @ NETWORK.weights[1].T
+    """Three quadratic forms that no directions diagonalise together: no layer of any units."""
+    forms = np.random.default_rng(0).standard_normal((3, 6, 6))
+    h = x @ NETWORK.weights[0].T
+    return np.einsum("ni,oij,nj->no", h, forms, h)
 
 
 @pytest.mark.parametrize(
@@ -514,9 +518,12 @@ def test_labels_only_are_dearer_and_no_defence():
     shift = 0.1 * np.random.default_rng(2).standard_normal(3)  # no two outputs are ever the same
     network = ReLUNetwork(network.weights, [network.biases[0], shift])
     target = connect(network)
-    result = extract(target, rng=0)
+    attacked = run_attacks(
+        target, "all", None, None, None, rng=0, attempts=1, progress=NullProgress()
+    )
+    result = attacked.result
     tried = simulation.Simulation(
-        target, result, result.network, diagnose(target), "all", QUICK, np.random.default_rng(0)
+        target, attacked, result.network, "all", QUICK, np.random.default_rng(0)
     )
     (change,) = (c for c in tried._changes() if c.name == "top-1 label only")
     labels = tried.attacked(change)
