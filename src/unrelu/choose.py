@@ -65,7 +65,7 @@ from unrelu.oracles import as_oracle
 from unrelu.oracles.base import Oracle
 from unrelu.oracles.wrappers import NotProbabilities
 from unrelu.progress import Callback, Progress, told_too
-from unrelu.result import Provenance, RecoveryResult, StageReport, Status
+from unrelu.result import Certificate, Provenance, RecoveryResult, StageReport, Status
 from unrelu.span.algorithm import SpanResult
 
 __all__ = ["DeepSpanResult", "ExtractionPlan", "extract", "plan_extraction"]
@@ -125,6 +125,7 @@ def extract(
     if plan is not None and not isinstance(plan, ExtractionPlan):
         raise InvalidInput(f"plan must be what plan_extraction returned, got {plan!r}")
     source = as_oracle(oracle)
+    began = source.meter.sent - (0 if plan is None else plan.spent)
     meter = told_too(progress, callback)
     provenance = Provenance(
         algorithm="extract", seed=rng if isinstance(rng, int) else None, target=source.identity
@@ -150,7 +151,14 @@ def extract(
     try:
         with as_breakdown():
             return _in_units_of_its_own(
-                source, domain, plan, (result, network), (planner, stream), meter, provenance
+                source,
+                domain,
+                plan,
+                (result, network),
+                began,
+                (planner, stream),
+                meter,
+                provenance,
             )
     except (BudgetExhausted, Breakdown, OracleError):
         return dataclasses.replace(result, queries=source.queries)
@@ -221,13 +229,15 @@ def _in_units_of_its_own(
     domain: Area,
     plan: ExtractionPlan,
     found: tuple[RecoveryResult, Network | None],
+    began: int,
     generators: tuple[np.random.Generator, np.random.Generator],
     meter: Progress,
     provenance: Provenance,
 ) -> RecoveryResult:
     """Find in which units inputs live, and try again there; the old result where that fails.
 
-    What was recovered must hold there, too.
+    What was recovered must hold there, too. ``began`` is what had been sent before the run; each
+    trial has a price of its own on top of what was spent by then, as every other method has.
     """
     planner, stream = generators
     best, network = found
@@ -249,14 +259,21 @@ def _in_units_of_its_own(
             )
             if best.success:
                 break
+        spent = source.meter.sent - began
         plan, target = make_plan(source, domain, planner, frame)
         again, network = _follow(target, plan, stream, meter, provenance)
-        stages = (*stages, *again.stages)
+        stages = (_with_price_of(again.stages[0], stages[0], spent), *stages[1:], *again.stages)
         if again.copied:
             x = stream.standard_normal((HELD_OUT, source.input_dim))
             best = _holds_at(source, plan, again, x)
             break
     return dataclasses.replace(best, queries=source.queries, stages=stages)
+
+
+def _with_price_of(again: StageReport, first: StageReport, spent: int) -> StageReport:
+    """Return the first plan with what the trial after ``spent`` queries was planned to take."""
+    expected = [spent + queries for queries in again.details["expected queries"]]
+    return dataclasses.replace(first, details={**first.details, "expected queries": expected})
 
 
 def _holds_at(
@@ -272,10 +289,28 @@ def _holds_at(
     off = np.abs(predicted_answers(network, answers, source.output_dim)(x) - y).max(axis=0)
     noise = max(plan.diagnosis.noise, plan.diagnosis.relative_noise * float(np.abs(y).max()))
     if (off <= np.maximum(EXACT * y.std(axis=0), NOISE_MULTIPLE * noise)).all():
-        return result
+        return _exact_at(result, network, certificate, x)
     size = float(np.median(np.linalg.norm(x, axis=1)))
     message = f"at inputs of size {size:.2g} it is off by {off.max():.2g}. {result.message}"
     return dataclasses.replace(result, status=Status.PARTIAL, message=message)
+
+
+def _exact_at(
+    result: RecoveryResult, network: Network, certificate: Certificate, x: FloatArray
+) -> RecoveryResult:
+    """State a tolerance that is exact where values vary less, too, if all held-out inputs met it.
+
+    Wilks's bound is the same for every tolerance that all of them met.
+    """
+    values = network(x)
+    if result.findings().log_odds:  # what is added to all of them says nothing
+        values = values - values[:, :1] if values.shape[1] > 1 else values
+    tolerance = EXACT * float(values.std(axis=0).max())
+    if not certificate.max_deviation <= tolerance < certificate.tolerance:
+        return result
+    tight = dataclasses.replace(certificate, tolerance=tolerance)
+    message = result.message.replace(str(certificate), str(tight))
+    return dataclasses.replace(result, certificate=tight, message=message)
 
 
 def _attempts(
