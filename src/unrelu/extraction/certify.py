@@ -145,7 +145,8 @@ def certify_units(
     varies = (answers[:samples] - answers[0]).std(axis=0)  # a constant varies by nothing
     scale = np.where(varies > EXACT_NOISE * level, varies, size)
     spread = noise.at(points) + predicted_errors(units, covariance, points)
-    spread = spread + legible.rounding(answers)
+    # The units are computed in float64 themselves: no answer is met beyond their own rounding.
+    spread = spread + legible.rounding(answers) + np.finfo(np.float64).eps * _terms(units, points)
     limit = np.maximum(config.accept * spread, HALF_DIGITS * varies)
     over = np.asarray((deviation > limit).any(axis=1))
     stated = np.maximum(config.room * deviation[:samples].max(axis=0), BEYOND_HELD_OUT * level)
@@ -264,10 +265,7 @@ def _excess_noise(
     # Third differences of four equidistant points: a line drops out.
     third = values[:, 3] - 3.0 * values[:, 2] + 3.0 * values[:, 1] - values[:, 0]
     scatter = np.abs(third).max(axis=1)
-    size = np.abs(units.weights) @ np.abs(places).T + np.abs(units.biases)[:, None]
-    on = units.gates(places).T
-    terms = np.abs(units.outputs) @ (size * on) + np.abs(units.linear) @ np.abs(places).T
-    level = terms.max(axis=0) + np.abs(units.constant).max()
+    level = _terms(units, places).max(axis=1)
     ratio = scatter / np.maximum(level, np.finfo(np.float64).tiny)
     usual = max(float(np.quantile(ratio, 1.0 / 3.0)), float(np.finfo(np.float64).eps))
     # Digits that reading loses scatter as well: a third difference has twenty times the variance.
@@ -275,3 +273,11 @@ def _excess_noise(
     odd = (ratio > EXACT_NOISE * usual) & (ratio < usual / EXACT)
     odd &= scatter > config.accept * lost
     return int(np.count_nonzero(odd))
+
+
+def _terms(units: Units, points: FloatArray) -> FloatArray:
+    """Return the size of what the units add up, which rounding goes with, ``(n, m)``."""
+    inputs = np.abs(points)
+    size = inputs @ np.abs(units.weights).T + np.abs(units.biases)
+    terms = (size * units.gates(points)) @ np.abs(units.outputs).T
+    return np.asarray(terms + inputs @ np.abs(units.linear).T + np.abs(units.constant))
