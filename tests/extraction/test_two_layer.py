@@ -534,8 +534,11 @@ def test_a_failed_certificate_is_where_the_search_goes_on():
             assert result.status is Status.ASSUMPTION_VIOLATED
             continue
         recovered += 1
-        assert result.width == 7
-        assert relative_error(result.network, truth) < 1e-6
+        network = result.network
+        weigh = np.abs(network.weights[1]) * np.linalg.norm(network.weights[0], axis=1)
+        # Traces that rounding leaves of terms of 200 may count as units, and weigh nothing.
+        assert np.count_nonzero(weigh > 1e-9) == 7
+        assert relative_error(network, truth) < 1e-6
         # The rows of failed certificates count as search: one certificate's worth is left.
         assert result.queries.by_stage["certificate"] == 1000 + 4 * 500 + 64 * 4
     # Which line meets the bump hangs on last bits, which differ from one CPU to another.
