@@ -8,7 +8,7 @@ own.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from unrelu._random import RandomState
 from unrelu._types import FloatArray
@@ -19,7 +19,7 @@ from unrelu.oracles import Oracle, Wrapper
 from unrelu.progress import Progress
 from unrelu.result import RecoveryResult, Status
 
-__all__ = ["Attack", "Attacked", "Look", "run_attacks"]
+__all__ = ["Attack", "Attacked", "Look", "looked_in", "run_attacks"]
 
 Attack = Callable[[Oracle, ExtractionPlan, RandomState, Progress], RecoveryResult]
 """Recovers what it can of a target, by a plan."""
@@ -123,7 +123,6 @@ def _attacked(
     result = attack(counted, plan, rng, progress)
     stages = counted.by_stage
     asked = sum(stages.values())
-    looked = sum(stages.get(name, 0) for name in ("connect", "diagnosis", "depth"))
     # A certificate that failed has become data: what the meter still calls so was for certainty.
     certain = result.queries.by_stage.get("certificate", 0)
     certain = min(certain, stages.get("certificate", 0))
@@ -131,9 +130,14 @@ def _attacked(
         plan,
         result,
         asked,
-        max(1, asked - looked - certain),
+        max(1, asked - looked_in(stages) - certain),
         cut_short=result.status is Status.BUDGET_EXHAUSTED,
     )
+
+
+def looked_in(stages: Mapping[str, int]) -> int:
+    """Return the queries of first looks, which one does not need who knows the method."""
+    return sum(stages.get(name, 0) for name in ("connect", "diagnosis", "depth"))
 
 
 def _told(result: RecoveryResult) -> tuple[bool, int, int]:

@@ -22,7 +22,7 @@ from unrelu.networks import Network
 from unrelu.oracles import Cast, Labels, Noisy, Oracle, Rounded, Softmax, Wrapper, connect
 from unrelu.progress import Progress
 from unrelu.report.aside import run_aside
-from unrelu.report.attempts import Attacked
+from unrelu.report.attempts import Attacked, looked_in
 from unrelu.report.config import AuditConfig
 from unrelu.report.copies import missed, train_students, typical_inputs
 from unrelu.result import RecoveryResult, Status
@@ -320,8 +320,8 @@ class Simulation:
         found = result.findings()
         if found.labels and result.copied:
             stages = result.queries.by_stage  # neither the first look nor certainty is needed
-            aside = ("connect", "diagnosis", "depth", "identity", "certificate")
-            needed = result.queries.total - sum(stages.get(name, 0) for name in aside)
+            aside = stages.get("identity", 0) + stages.get("certificate", 0)
+            needed = result.queries.total - looked_in(stages) - aside
             return f"took {needed:,} labels, {needed / self.spent:.2g} times as many queries"
         if found.rank:
             return f"the span still leaks: {found.rank} dimensions of it were found"
